@@ -24,12 +24,12 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from benchmarks.experiments.collect import LEARNED, OPERATORS, RANDOM
 from benchmarks.harness.command import Asked, finished, program, some_of
@@ -141,8 +141,8 @@ def run(asked: Asked) -> None:
     asked.work.mkdir(parents=True, exist_ok=True)
     board = load(asked.board)
     if asked.device_dir is not None:
-        link = msgspec.structs.replace(board.link, device_dir=str(asked.device_dir.absolute()))
-        board = msgspec.structs.replace(board, link=link)
+        link = replace(board.link, device_dir=str(asked.device_dir.absolute()))
+        board = replace(board, link=link)
     with open_place(board, board.target(asked.target), "gpu_search") as place:
         seeds = range(asked.seeds)
         results = [searched(place, name, seed, asked) for seed in seeds for name in asked.operators]

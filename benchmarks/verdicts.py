@@ -15,10 +15,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from benchmarks.harness.command import Asked, finished, program
 from benchmarks.harness.place import Place, board_with, open_place

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import msgspec
@@ -18,11 +17,10 @@ from boards.target import Target
 LinkKind = Literal["local", "ssh", "emulator", "tcp"]
 
 
-@dataclass(frozen=True, slots=True)
-class LinkKeys:
+class LinkKeys(msgspec.Struct, frozen=True):
     """The keys of [link] that a kind needs, with what each must hold, and those that it may have, too."""
 
-    needs: Mapping[str, str] = field(default_factory=dict)
+    needs: Mapping[str, str] = {}
     takes: frozenset[str] = frozenset()
 
     @property

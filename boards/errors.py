@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """One broken rule: the rule's name, the TOML key it is about, what was expected and what was found."""
 
     rule: str

@@ -10,11 +10,11 @@ import os
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from boards.errors import UnknownLevel, UnsupportedHost
 from boards.features import LEVELS, flag_of, missing_flags
@@ -41,8 +41,7 @@ ARM_CORES: Mapping[str, str] = {  # "CPU part" to LLVM's name (llvm/lib/TargetPa
 ARM_FEATURES = ("dotprod", "i8mm")  # products of bytes; named in targets, as kernels use them
 
 
-@dataclass(frozen=True, slots=True)
-class Vectors:
+class Vectors(msgspec.Struct, frozen=True):
     """Widest vectors that are worth using, and float32 operations a core does with them in a cycle."""
 
     bytes: int
@@ -50,8 +49,7 @@ class Vectors:
     flops_per_cycle: float
 
 
-@dataclass(frozen=True, slots=True)
-class Caches:
+class Caches(msgspec.Struct, frozen=True):
     """Sizes in bytes as one core sees them; 0: there is none."""
 
     line_bytes: int = 64
@@ -61,8 +59,7 @@ class Caches:
     l3_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class HostFacts:
+class HostFacts(msgspec.Struct, frozen=True):
     """What was read; `model` is for people, `machine` tells one CPU model from another.
 
     `flags` are those of /proc/cpuinfo. Code is for the CPU as it is, or for LLVM's `cpu` with `features`.
@@ -182,10 +179,10 @@ def pocl_target(target: Target, facts: HostFacts) -> Target:
     The limits of a launch stay as they are: those of the board file are a floor that every PoCL reaches.
     """
     assert target.gpu is not None
-    limits = msgspec.structs.replace(
+    limits = replace(
         target.gpu, compute_units=len(facts.cores), vector_float_lanes=min(16, facts.vectors.bytes // 4)
     )
-    filled: Target = msgspec.structs.replace(target, gpu=limits, **_of_this_machine(facts))
+    filled: Target = replace(target, gpu=limits, **_of_this_machine(facts))
     return filled
 
 

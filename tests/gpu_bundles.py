@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from msgspec.structs import replace
 
 from boards.board import load
 from boards.target import Target
@@ -51,7 +51,7 @@ def opencl_plan(version: int = 1, scale: str = "right", threads: int = DEPTH) ->
         4 * PIXELS,
         (_launch("gather", ROWS, DEPTH, (0, WORKSPACE)), _launch("dense", ROWS, COLUMNS, (WORKSPACE, 1, 2))),
     )
-    return dataclasses.replace(
+    return replace(
         cpu,
         kernels=(
             _planned("k_scale", first, (4 * PIXELS, 4 * DEPTH, 4 * PIXELS)),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from benchmarks.experiments.landscapes import Landscape, Rows
 from benchmarks.experiments.methods import Method

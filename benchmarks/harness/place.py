@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from boards.board import load
 from boards.description import Board
@@ -36,7 +36,7 @@ HOST: Final = "host"
 
 def with_cores(target: Target, count: int) -> Target:
     """The target on its first cores."""
-    narrowed: Target = msgspec.structs.replace(target, cores=target.cores[:count])
+    narrowed: Target = replace(target, cores=target.cores[:count])
     return narrowed
 
 

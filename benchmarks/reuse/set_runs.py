@@ -12,9 +12,11 @@ import functools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
+
+from msgspec.structs import replace
 
 from benchmarks.harness.place import fastest
 from benchmarks.reuse.pairs import Setting, around, wall_s

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import mmap
 import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from boards.target import POCL, Target
@@ -59,7 +60,7 @@ class Pocl:
     def narrowed(self, target: Target) -> Target:
         """The target with vectors that can be run here."""
         assert target.gpu is not None
-        here: Target = msgspec.structs.replace(target, gpu=target.gpu.with_vectors_up_to(self.lanes))
+        here: Target = replace(target, gpu=target.gpu.with_vectors_up_to(self.lanes))
         return here
 
     def open(self) -> Device:
@@ -81,7 +82,7 @@ class Pocl:
         begun = mmap.mmap(-1, 8)
         kernels = [job.kernel for job in jobs]
         kernels = in_one_program(kernels) if self.kind == "opencl" else kernels
-        merged = [replace(job, kernel=kernel) for job, kernel in zip(jobs, kernels, strict=True)]
+        merged = [dataclasses.replace(job, kernel=kernel) for job, kernel in zip(jobs, kernels, strict=True)]
         failure = self._filled(outputs, functools.partial(_run_all, merged, self, begun))
         at = int.from_bytes(begun[:8], "little")
         assert failure is None, f"{failure}\n{to_text(jobs[at].nest)}"
@@ -156,10 +157,12 @@ def in_one_program(kernels: Sequence[GpuKernel]) -> list[GpuKernel]:
         names = {*DEFINED.findall(kernel.code), *(launch.name for launch in kernel.launches)}
         own = re.compile(rf"\b({'|'.join(sorted(names))})\b")
         sources.append(own.sub(rf"\1_of_{number}", kernel.code))
-        launches = tuple(replace(launch, name=f"{launch.name}_of_{number}") for launch in kernel.launches)
-        renamed.append(replace(kernel, launches=launches))
+        launches = tuple(
+            dataclasses.replace(launch, name=f"{launch.name}_of_{number}") for launch in kernel.launches
+        )
+        renamed.append(dataclasses.replace(kernel, launches=launches))
     code = "\n".join(sources)
-    return [replace(kernel, code=code) for kernel in renamed]
+    return [dataclasses.replace(kernel, code=code) for kernel in renamed]
 
 
 def with_one_program(plan: ModelPlan) -> ModelPlan:
@@ -169,7 +172,7 @@ def with_one_program(plan: ModelPlan) -> ModelPlan:
         [module.kernels[item.symbol] for module, item in zip(modules, plan.kernels, strict=True)]
     )
     codes = [
-        replace(module, kernels={item.symbol: kernel}).to_bytes()
+        dataclasses.replace(module, kernels={item.symbol: kernel}).to_bytes()
         for module, item, kernel in zip(modules, plan.kernels, kernels, strict=True)
     ]
     planned = (replace(item, code=code) for item, code in zip(plan.kernels, codes, strict=True))

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boards.board import Board, load
 from device_runtime.protocol import permission_text
@@ -108,7 +108,7 @@ def test_rollback_without_a_bundle_before(flasher: Flasher) -> None:
 
 
 def test_a_dry_run_changes_nothing(flasher: Flasher) -> None:
-    options = dataclasses.replace(flasher.options, dry_run=True)
+    options = replace(flasher.options, dry_run=True)
     report = flashing.flash_bundle(flasher.bundle(1), flasher.board, options)
     assert (report.changed, report.dry_run, report.missing_bytes) == (False, True, report.total_bytes)
     assert flasher.status().slots == ()
@@ -144,7 +144,7 @@ def test_a_bundle_that_fails_its_self_test_is_not_kept(
 ) -> None:
     first = flasher.flash(1)
     path = flasher.pack(broken)
-    options = dataclasses.replace(flasher.options, test_timeout_s=timeout_s)
+    options = replace(flasher.options, test_timeout_s=timeout_s)
     with pytest.raises(RolledBack, match=reason) as caught:
         flashing.flash_bundle(path, flasher.board, options)
     assert caught.value.exit_code == 7
@@ -228,7 +228,7 @@ def test_an_older_bundle_needs_this_hosts_permission(flasher: Flasher) -> None:
     assert flasher.status().current == second.bundle_id
     flashing.roll_back(flasher.board, flasher.options)  # the way back is open without
     flasher.flash(2)
-    flasher.options = dataclasses.replace(flasher.options, allow_downgrade=True)
+    flasher.options = replace(flasher.options, allow_downgrade=True)
     flasher.flash(1)
     flasher.assert_runs(1)
 
@@ -304,7 +304,7 @@ def test_a_board_that_somebody_holds(flasher: Flasher) -> None:
 
 
 def test_a_target_that_the_bundle_has_no_code_for(flasher: Flasher) -> None:
-    options = dataclasses.replace(flasher.options, target="a72")
+    options = replace(flasher.options, target="a72")
     words = "has no variant for the target 'a72', only for cpu; name one of these with --target"
     with pytest.raises(InputError, match=words):
         flashing.flash_bundle(flasher.bundle(1), flasher.board, options)
@@ -331,7 +331,7 @@ def test_an_upload_goes_on_where_it_stopped(flasher: Flasher, tmp_path: Path) ->
     """The board goes away in the middle of a large part; the next flash sends only the rest."""
     model = small_model(1)
     large = np.random.default_rng(5).bytes(8 << 20)
-    plan = dataclasses.replace(model.plan, parameters=model.plan.parameters + large)
+    plan = replace(model.plan, parameters=model.plan.parameters + large)
     path = flasher.pack(dataclasses.replace(model, plan=plan))
 
     def interrupt(event: FlashEvent) -> None:
@@ -360,7 +360,7 @@ def test_running_out_of_time_is_no_failed_start(flasher: Flasher) -> None:
     flasher.flash(1)
     path = flasher.pack(small_model(2, "tiring"))
     report = flashing.flash_bundle(path, flasher.board, flasher.options)
-    options = dataclasses.replace(flasher.options, test_timeout_s=0.4)
+    options = replace(flasher.options, test_timeout_s=0.4)
     for _ in range(3):
         with pytest.raises(VerificationError, match="failed: timeout"):
             flashing.run(flasher.board, [small_model(1).x.tobytes()], repeat=9, options=options)
@@ -413,8 +413,8 @@ PYTHON_38 = Path("~/.pyenv/versions/3.8.18/bin/python").expanduser()
 @pytest.mark.slow
 @pytest.mark.skipif(not PYTHON_38.exists(), reason="no Python 3.8 here")
 def test_on_the_oldest_python(flasher: Flasher) -> None:
-    link = msgspec.structs.replace(flasher.board.link, python=str(PYTHON_38))
-    flasher.board = msgspec.structs.replace(flasher.board, link=link)
+    link = replace(flasher.board.link, python=str(PYTHON_38))
+    flasher.board = replace(flasher.board, link=link)
     flasher.flash(1)
     flasher.flash(2)
     flasher.assert_runs(2)
@@ -446,7 +446,7 @@ def test_a_damaged_object_is_uploaded_again(flasher: Flasher) -> None:
     shutil.rmtree(flasher.device_dir / "slots" / first.bundle_id)
     for stored in (flasher.device_dir / "objects").iterdir():
         stored.write_bytes(stored.read_bytes()[:-1] + b"?")
-    flasher.options = dataclasses.replace(flasher.options, allow_downgrade=True)
+    flasher.options = replace(flasher.options, allow_downgrade=True)
     report = flasher.flash(1)
     assert report.missing_bytes == report.total_bytes
     flasher.assert_runs(1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boards.board import Board
 from tests.bundles import small_model
@@ -50,7 +50,7 @@ class GpuFlasher:
     def run(self, version: int = 1, **changes: str) -> RunResult:
         """Runs the installed model, which must compute what this version does."""
         model = small_model(version)
-        options = dataclasses.replace(self.options, **changes)
+        options = replace(self.options, **changes)
         result = flashing.run(self.board, [model.x.tobytes()], options=options)
         got = np.frombuffer(result.outputs[0], np.float32).reshape(model.y.shape)
         np.testing.assert_allclose(got, model.y, rtol=1e-4, atol=1e-5)

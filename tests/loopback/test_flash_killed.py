@@ -5,7 +5,6 @@ Every call of either side, and random moments, are killed by tests/torture/attac
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from boards.board import Board, load
 from tests.loopback.conftest import in_folder
@@ -41,7 +41,7 @@ def flasher(prepared: Path, local_board: Board, tmp_path: Path) -> Flasher:
     """The prepared board, as a copy of one's own; waits for the lease of whoever was killed."""
     shutil.copytree(prepared, tmp_path, symlinks=True, dirs_exist_ok=True)
     flasher = Flasher(local_board, tmp_path)
-    flasher.options = dataclasses.replace(flasher.options, wait_s=10.0)
+    flasher.options = replace(flasher.options, wait_s=10.0)
     return flasher
 
 

@@ -7,14 +7,13 @@ many layers of one run can be compared as a board takes buffers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import onnx
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from benchmarks.seeded_model import write
@@ -239,8 +238,8 @@ def test_layers_by_winograd_by_opencl(pocl_board: Board, tmp_path: Path) -> None
 def test_layers_stored_as_half_floats_by_opencl(pocl_board: Board, tmp_path: Path) -> None:
     """Weights and what layers hand on take half the memory; the network's own inputs and outputs do not."""
     (target,) = (item for item in pocl_board.targets if item.kind == "opencl")
-    halves = msgspec.structs.replace(target, storage="float16")
-    board = msgspec.structs.replace(pocl_board, targets=(halves,))
+    halves = replace(target, storage="float16")
+    board = replace(pocl_board, targets=(halves,))
     path = convolutions(tmp_path)
     graph, plain = adapted(load_model(path), board.target(None)), load_model(path)
     assert plan_memory(graph, 64).arena_bytes <= plan_memory(plain, 64).arena_bytes * 0.51

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from boards.board import Board
 from cross.expression import Operator, placeholder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import json
 import math
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 import toolkit
 from boards.target import Target
@@ -203,7 +203,7 @@ def shipped(path: Path) -> tuple[CpuVariant, dict[str, str]]:
 
 def wrong(plan: ModelPlan, target: Target, host: Target | None = None) -> BuiltModel:
     """The model with all its weights zero."""
-    return build(dataclasses.replace(plan, parameters=bytes(len(plan.parameters))), target, host)
+    return build(replace(plan, parameters=bytes(len(plan.parameters))), target, host)
 
 
 def test_an_untuned_model_that_fails_does_not_throw_away_the_tuned_one(
@@ -215,7 +215,7 @@ def test_an_untuned_model_that_fails_does_not_throw_away_the_tuned_one(
 
     def prepare(job: JobContext) -> stages.Baseline:
         baseline = right(job)
-        return dataclasses.replace(baseline, built=wrong(baseline.built.plan, job.target))
+        return replace(baseline, built=wrong(baseline.built.plan, job.target))
 
     monkeypatch.setattr(stages, "prepare", prepare)
     told = run(*tune(board, "--trials", 2))

@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from boards.board import Board
 from device_runtime.protocol import Timing

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from boards.board import Board
 from boards.target import Target
@@ -84,10 +83,8 @@ def lenient(target: Target) -> Target:
     """The target as if its blocks could have four times the threads."""
     assert target.gpu is not None
     most = 4 * target.gpu.max_threads_per_block
-    limits = msgspec.structs.replace(
-        target.gpu, max_threads_per_block=most, max_block_dims=(most, most, most)
-    )
-    changed: Target = msgspec.structs.replace(target, gpu=limits)
+    limits = replace(target.gpu, max_threads_per_block=most, max_block_dims=(most, most, most))
+    changed: Target = replace(target, gpu=limits)
     return changed
 
 

@@ -7,11 +7,11 @@ succeeded. Every kernel is also measured as it is: a refusal of it is a false al
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from boards.board import load
 from boards.target import Target
@@ -45,8 +45,8 @@ OPTIONS: Final = RunnerOptions(
 def mutants(run: Run) -> None:
     """Kernels of every family in turn, as many as it takes."""
     board = load("host")
-    link_to = msgspec.structs.replace(board.link, device_dir=str(run.folder / "device"))
-    board = msgspec.structs.replace(board, link=link_to)
+    link_to = replace(board.link, device_dir=str(run.folder / "device"))
+    board = replace(board, link=link_to)
     target = board.target()
     families = sorted(FAMILIES)
     run.rng.shuffle(families)

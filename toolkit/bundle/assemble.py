@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from boards.target import Target
 from cross.expression.language.tensor import Tensor
@@ -37,8 +37,7 @@ CACHE_SHARE = 0.5
 """Of the second cache that a loop's weights fill: more are partly pushed out by what else a run touches."""
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorKernel:
+class OperatorKernel(msgspec.Struct, frozen=True):
     """The kernel chosen for an operator; `packings` has one entry per operator input, None: row-major."""
 
     planned: PlannedKernel
@@ -80,14 +79,13 @@ def assemble(graph: Graph, kernels: Mapping[str, OperatorKernel], target: Target
     )
 
 
-@dataclass(slots=True)
-class _Parameters:
+class _Parameters(msgspec.Struct):
     """The packed weights, each distinct content once, at aligned offsets."""
 
     alignment: int
-    data: bytearray = field(default_factory=bytearray)
-    _offsets: dict[bytes, int] = field(default_factory=dict)
-    _sizes: dict[int, int] = field(default_factory=dict)
+    data: bytearray = bytearray()
+    _offsets: dict[bytes, int] = {}
+    _sizes: dict[int, int] = {}
 
     def offset(self, array: Array) -> int:
         """Byte offset of an array's content."""
@@ -117,8 +115,7 @@ def _arena(memory: MemoryPlan, base: int = 0) -> dict[str, BufferRef]:
     return {place.value: BufferRef("arena", base + place.offset_bytes) for place in memory.placements}
 
 
-@dataclass(frozen=True, slots=True)
-class _Steps:
+class _Steps(msgspec.Struct, frozen=True):
     """Makes the steps of a graph inside `depth` loops.
 
     `buffers` says where its values lie, `cache_bytes` how much of them a core keeps near.
@@ -233,7 +230,7 @@ class _Steps:
 
 
 def _named(kernel: PlannedKernel, layers: list[str]) -> PlannedKernel:
-    provenance = msgspec.structs.replace(kernel.provenance, layers=tuple(layers))
+    provenance = replace(kernel.provenance, layers=tuple(layers))
     return replace(kernel, provenance=provenance)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from boards.target import Target
 from toolkit.bundle import gpu_library, library
@@ -17,8 +18,7 @@ BESIDE: Final = {"tfb_model.py": MODULE, "tfb_model.pc": Path(__file__).with_nam
 """What stands beside every library: for programs in Python, and for pkg-config."""
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltModel:
+class BuiltModel(msgspec.Struct, frozen=True):
     """A model compiled for one target; the same object is measured and packed.
 
     `code` is what the board loads; `parts` are the variant's files by path, one of which holds `code`.

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import BinaryIO
+
+import msgspec
 
 from toolkit.bundle.manifest import Manifest
 from toolkit.errors import VerificationError
@@ -28,8 +29,7 @@ MAX_MANIFEST_BYTES = 1 << 24
 MAX_SIGNATURE_BYTES = 1 << 12
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True):
     """What stands before the parts. Nothing in it is to be believed before `signature` is checked."""
 
     manifest: bytes

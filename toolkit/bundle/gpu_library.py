@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from boards.target import Target
 from cross import link
@@ -134,8 +135,7 @@ def _steps(model_plan: ModelPlan, words: _GpuWords) -> list[str]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _GpuWords:
+class _GpuWords(msgspec.Struct, frozen=True):
     """Of a GPU: launches and copies that a driver starts. `sizes`: of each kernel's buffers, in bytes."""
 
     sizes: Mapping[str, tuple[int, ...]]

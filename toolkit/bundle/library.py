@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from boards.target import Target
 from cross import link, native
@@ -69,8 +70,7 @@ int64_t tfb_model_workspace_bytes(void);
 """What the header of a CPU's model says in its places."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelLibrary:
+class ModelLibrary(msgspec.Struct, frozen=True):
     """A linked model: ELF shared object and the C header that goes with it."""
 
     shared_object: bytes
@@ -242,8 +242,7 @@ def lines(steps: Iterable[PlanStep], words: Words, depth: int = 0) -> Iterator[s
                 yield "    }"
 
 
-@dataclass(frozen=True, slots=True)
-class _CpuWords:
+class _CpuWords(msgspec.Struct, frozen=True):
     """Of a CPU: calls of functions, which are numbered for `spent_ns`."""
 
     n_inputs: int

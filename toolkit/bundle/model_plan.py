@@ -8,7 +8,6 @@ in bytes and multiples of its alignment. The order of the graph's inputs and out
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -21,8 +20,7 @@ from toolkit.model.memory import ALIGNMENT_BYTES, aligned
 PLAN_VERSION = 2
 
 
-@dataclass(frozen=True, slots=True)
-class BufferRef:
+class BufferRef(msgspec.Struct, frozen=True):
     """One buffer of a step: the graph's input or output number `at`, or the parameter or arena byte `at`.
 
     It begins `offset` bytes further on, and in run i of a loop around the step i * stride bytes beyond that;
@@ -43,8 +41,7 @@ class BufferRef:
         return BufferRef(self.kind, self.at, self.offset, (*outer, size_bytes))
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One kernel call: `buffers` are its inputs in order, then its output (the kernel ABI of cross)."""
 
     symbol: str
@@ -53,8 +50,7 @@ class Step:
     """Name of the model's node (or fused group), for readers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(msgspec.Struct, frozen=True):
     """The bytes of one buffer to another; they do not overlap."""
 
     source: BufferRef
@@ -63,8 +59,7 @@ class Copy:
     layer: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(msgspec.Struct, frozen=True):
     """The steps `count` times; with a `condition`, a bool, no time begins once it is false.
 
     `alternating`: every other time the kernels begin with what they read last, which caches still hold.
@@ -77,8 +72,7 @@ class Loop:
     alternating: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """Some steps where the `condition`, a bool, holds, and others where not."""
 
     condition: BufferRef
@@ -104,8 +98,7 @@ def leaves(
                 yield from leaves((*then, *otherwise), counts)
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedKernel:
+class PlannedKernel(msgspec.Struct, frozen=True):
     """One compiled kernel: `code` is a relocatable ELF object that defines `provenance.symbol`, or for a GPU
     a GpuModule with that one kernel; `argument_bytes` are the sizes of what it is called with (GPUs only),
     `local_bytes` what it keeps on the stack of each thread (CPUs only)."""
@@ -121,8 +114,7 @@ class PlannedKernel:
         return self.provenance.symbol
 
 
-@dataclass(frozen=True, slots=True)
-class ModelPlan:
+class ModelPlan(msgspec.Struct, frozen=True):
     """A whole model, ready to be linked for one target."""
 
     name: str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +20,7 @@ GOLDEN_RTOL = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 4e-2}
 """What a model's outputs may differ by, of their largest magnitude, by how its values are stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class GoldenData:
+class GoldenData(msgspec.Struct, frozen=True):
     """What the self-test feeds and expects: one array per graph input and output, in their order.
 
     Outputs come from a reference of the model, not from the kernels that they are to check.
@@ -32,8 +31,7 @@ class GoldenData:
     rtol: float = GOLDEN_RTOL["float32"]
 
 
-@dataclass(frozen=True, slots=True)
-class BundleContents:
+class BundleContents(msgspec.Struct, frozen=True):
     """All that goes into a bundle; the models of all targets have the same graph inputs and outputs.
 
     A board starts the first model whose device it has, so the one that should run comes first.
@@ -47,7 +45,7 @@ class BundleContents:
     golden: GoldenData
     counter: int
     """Higher than that of every earlier bundle of this name, whoever signed it: seconds since 1970 serve."""
-    notes: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = {}
 
 
 def pack(contents: BundleContents, key: SigningKey) -> bytes:

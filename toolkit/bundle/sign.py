@@ -13,9 +13,10 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from device_runtime.protocol import sshsig
 from toolkit.errors import InputError, OutputError, VerificationError
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
-@dataclass(frozen=True, slots=True)
-class PublicKey:
+class PublicKey(msgspec.Struct, frozen=True):
     """An Ed25519 public key: 32 raw bytes."""
 
     raw: bytes
@@ -47,8 +47,7 @@ class PublicKey:
         return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
-@dataclass(frozen=True, slots=True)
-class SigningKey:
+class SigningKey(msgspec.Struct, frozen=True):
     """An Ed25519 private key: the 32-byte seed."""
 
     seed: bytes

@@ -10,16 +10,16 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from toolkit.bundle import container, manifest, sign
 from toolkit.bundle.manifest import AnyVariant, Manifest, Part
 from toolkit.errors import InputError, VerificationError
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedBundle:
+class VerifiedBundle(msgspec.Struct, frozen=True):
     """A bundle whose signature and hashes held when it was opened.
 
     `path` is the file or, of an installed bundle, the folder of its slot on the board, of which `read` reads

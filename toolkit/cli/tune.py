@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
+from msgspec.structs import replace
 
 import toolkit
 from toolkit.cli.answers import (

@@ -6,17 +6,17 @@ error of the throughput relative to the best. Prediction is one call for a whole
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from toolkit.cost_model.base import Costs, Groups, Objective, Rows, check_lengths, check_objective, throughput
 from toolkit.cost_model.pairs import pairwise_rank
 
 
-@dataclass(frozen=True, slots=True)
-class TreeOptions:
+class TreeOptions(msgspec.Struct, frozen=True):
     """Shape of the ensemble.
 
     `threads` does not change the result. One is the default: fits are small, and OpenMP threads that wait

@@ -15,11 +15,11 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgpack
+import msgspec
 
 from boards.files import write_file
 from toolkit.cost_model.base import Saveable
@@ -48,8 +48,7 @@ _COMPOSED: Final[dict[str, Callable[[dict[str, Any], list[Saveable]], Saveable]]
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureFacts:
+class FeatureFacts(msgspec.Struct, frozen=True):
     """What the columns that a model was fitted on mean. `channels` of "tree" features, else 0."""
 
     kind: str
@@ -58,8 +57,7 @@ class FeatureFacts:
     version: int = FEATURE_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class TrainedOperator:
+class TrainedOperator(msgspec.Struct, frozen=True):
     """One operator on one target among the training data, and how many of its records failed."""
 
     name: str
@@ -69,8 +67,7 @@ class TrainedOperator:
     failures: int
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
+class Provenance(msgspec.Struct, frozen=True):
     """What a model was trained on, and by which version of the tool. Times in seconds since 1970."""
 
     operators: tuple[TrainedOperator, ...]
@@ -80,8 +77,7 @@ class Provenance:
     last_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCard:
+class ModelCard(msgspec.Struct, frozen=True):
     """What a file says of its model. `name` is the model's name at the door (choose.py)."""
 
     name: str
@@ -89,8 +85,7 @@ class ModelCard:
     provenance: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class SavedModel:
+class SavedModel(msgspec.Struct, frozen=True):
     """What a file holds. `name` is the model's name at the door (choose.py)."""
 
     name: str
@@ -137,8 +132,8 @@ def to_bytes(saved: SavedModel) -> bytes:
     payload: bytes = msgpack.packb(
         {
             "name": saved.name,
-            "features": asdict(saved.features),
-            "provenance": asdict(saved.provenance),
+            "features": msgspec.to_builtins(saved.features),
+            "provenance": msgspec.to_builtins(saved.provenance),
             "model": {"kind": saved.model.kind, "state": saved.model.state()},
         }
     )

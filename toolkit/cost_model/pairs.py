@@ -8,9 +8,9 @@ pair.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,8 +27,7 @@ _STEEPEST: Final = 80.0  # scores are cut to the middle ± this, where exp stays
 Gradient = Callable[[NDArray[np.float32], Any], tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(msgspec.Struct, frozen=True):
     """Rows of one operator, and the rows that each of them meets; float32 [rows, partners] each.
 
     `differ` is 1 where the labels differ, `wins` where the row's own is the higher one.

@@ -7,10 +7,11 @@ predictions are padded to one of a few), because every new shape is compiled.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from toolkit.cost_model.arrays import packed, unpacked
@@ -36,8 +37,7 @@ TOGETHER: Final = 16
 """Rows of one operator that stand together in a training batch, so that there are pairs to compare."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingOptions:
+class TrainingOptions(msgspec.Struct, frozen=True):
     """How long and how fast to learn: `passes` over the records, within bounds on the steps of `batch` rows.
 
     What a step takes grows with the loops of the programs: `most_loops` bounds those of all steps together.
@@ -58,8 +58,7 @@ class TrainingOptions:
         return max(self.fewest_steps, min(most, self.passes * records // self.batch))
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(msgspec.Struct, frozen=True):
     """Where the labels of a regression lie: the network learns them in units of their deviation."""
 
     center: float

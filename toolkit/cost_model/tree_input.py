@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,8 +33,7 @@ class Trees(NamedTuple):
     variable: NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
-class TreeReader:
+class TreeReader(msgspec.Struct, frozen=True):
     """What of the features [N, L * channels] a network reads: the context of a loop, or only its text."""
 
     channels: int
@@ -74,8 +73,7 @@ class TreeReader:
         return counts
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(msgspec.Struct, frozen=True):
     """Middle and deviation of each input over the loops of the training data, float32 [inputs]."""
 
     center: NDArray[np.float32]

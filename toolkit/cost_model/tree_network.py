@@ -15,9 +15,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,8 +28,7 @@ Array = Any  # a jax.Array, or a numpy array on its way in
 Parameters = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkShape:
+class NetworkShape(msgspec.Struct, frozen=True):
     """Sizes of the layers: `inputs` numbers of each loop, and so many loop variables with an embedding each.
 
     Loop variables from the last number of `identities` on share one embedding; 0: none has one.
@@ -64,8 +63,7 @@ def initial_parameters(shape: NetworkShape, rng: np.random.Generator) -> Paramet
     return parameters
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
+class Network(msgspec.Struct, frozen=True):
     """Compiled functions; one compilation for each shape of their arguments.
 
     score(parameters, *trees) -> float32 [N]; start(parameters) -> moments; step(parameters, moments, rate,

@@ -9,10 +9,11 @@ updates, so that the steps of all rounds add up. A space small enough to be scor
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from toolkit.cost_model.base import CostModel
@@ -36,8 +37,7 @@ FEWEST_STEPS: Final = 3  # of the chains, however small a batch is
 Features = Callable[[Batch], NDArray[np.float32]]
 
 
-@dataclass(frozen=True, slots=True)
-class AnnealingOptions:
+class AnnealingOptions(msgspec.Struct, frozen=True):
     """How far one search goes.
 
     chains * (steps + 1) candidates are scored at most; fewer when the best ones have not changed for

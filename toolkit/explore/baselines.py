@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,8 +45,7 @@ class GridProposer(Remembering):
         return self._history.asked(self._ahead[:n])
 
 
-@dataclass(frozen=True, slots=True)
-class GeneticOptions:
+class GeneticOptions(msgspec.Struct, frozen=True):
     """`population` configurations drawn at random begin, and so many of the fastest are parents after them.
 
     A parent is the fastest of `tournament` drawn ones; `mutation` of the children are mutated.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from cross.loopnest.program import Programs
 from toolkit.cost_model.base import CostModel
@@ -28,8 +29,7 @@ from toolkit.features.joint import JointFeatures
 NETWORK_CHAINS: Final = 256  # at most, where a network scores
 
 
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
+class SearchOptions(msgspec.Struct, frozen=True):
     """Which search, and what guides it; only the tuner "annealing" reads more than the first.
 
     `cost_model` is one of toolkit.cost_model.names.COST_MODELS. `features` names what it sees of a program
@@ -40,8 +40,8 @@ class SearchOptions:
 
     tuner: str = "annealing"
     cost_model: str = DEFAULT
-    annealing: AnnealingOptions = field(default_factory=AnnealingOptions)
-    genetic: GeneticOptions = field(default_factory=GeneticOptions)
+    annealing: AnnealingOptions = msgspec.field(default_factory=AnnealingOptions)
+    genetic: GeneticOptions = msgspec.field(default_factory=GeneticOptions)
     features: str = ""
     prior: Path | str | None = None
     first: str = FIRST[0]

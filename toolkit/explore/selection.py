@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,8 +12,7 @@ from toolkit.explore.diversity import greedy_submodular, standardized
 from toolkit.explore.space import Batch, Ids, SearchSpace, components, draw_unseen, fresh
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(msgspec.Struct, frozen=True):
     """Distinct configurations int64 [M, K] with their scores float32 [M], best first."""
 
     batch: Batch

@@ -8,8 +8,9 @@ the transforms around the products of a Winograd convolution are nested deeper t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from cross.expression.language.terms import Binary, Select
 from cross.loopnest.affine import affine
@@ -36,8 +37,7 @@ Coefficients = dict[str, Expr]
 """What one iteration of each loop adds to an index, by loop variable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """A buffer touched by the innermost statement: coefficients and extent of every dimension."""
 
     buffer: Buffer
@@ -45,8 +45,7 @@ class Access:
     stride: Coefficients  # of the row-major position
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True):
     """Loops from the outermost to the innermost, and what the statement inside touches.
 
     `accesses`: the buffer written first, then those read in order of appearance, each buffer once.

@@ -6,8 +6,7 @@ integers below 2**53 held in float64.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,8 +16,7 @@ from toolkit.features.chain import Chain
 from toolkit.features.tape import Tape, Values
 
 
-@dataclass(frozen=True, slots=True)
-class LoopColumns:
+class LoopColumns(msgspec.Struct, frozen=True):
     """Of a chain of L loops around a statement that touches A buffers, for N configurations.
 
     lengths, top_down (product of the lengths of the loops around), inside (product of a loop's length and

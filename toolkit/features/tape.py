@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,8 +26,7 @@ Values = NDArray[np.float64]
 Step = Callable[..., Any]  # (*operands, out=), arrays of the same shape: elementwise
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
+class _Level(msgspec.Struct, frozen=True):
     """Steps that are one call: rows of each operand, and the stretch of rows that they write."""
 
     step: Step

@@ -16,9 +16,9 @@ that of the chain of the statement beneath it that chain.main_store picks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,8 +41,7 @@ CHANNELS: Final = channels(CPU)
 """Columns of the tree features of a CPU program."""
 
 
-@dataclass(frozen=True, slots=True)
-class TreeRow:
+class TreeRow(msgspec.Struct, frozen=True):
     """A loop that has a row: the row around it, and the chain whose context it shows.
 
     `path`: the variables of the chain's loops, which name it, as no two loops of a nest share one.

@@ -6,8 +6,9 @@ refuses features of another width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from boards.target import Target
 from cross.loopnest.nodes import For, LoopKind, LoopNest, statements
@@ -31,8 +32,7 @@ GPU_NEST_FEATURES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
+class Vocabulary(msgspec.Struct, frozen=True):
     """Names of the totals of a nest, and the kinds that its loops can have."""
 
     totals: tuple[str, ...]

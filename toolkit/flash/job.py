@@ -12,9 +12,10 @@ import functools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from boards.board import Board
 from device_runtime.protocol import BAD_HASH, NOT_FOUND, REFUSED, permission_text
@@ -187,8 +188,7 @@ def _check_fit(bundle: VerifiedBundle, board: Board, target: str) -> None:
 # -------------------------------------------------------------------------------------------------- steps
 
 
-@dataclass(frozen=True, slots=True)
-class _Flash:
+class _Flash(msgspec.Struct, frozen=True):
     """One bundle on its way to one board; `before` is what its methods take: the slots as they were first."""
 
     session: Session

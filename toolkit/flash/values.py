@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -25,8 +24,7 @@ StepName = Literal[
 StepState = Literal["begin", "progress", "end", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class FlashEvent:
+class FlashEvent(msgspec.Struct, frozen=True):
     """A step began, ended or failed with an error; or an upload moved on, `done_bytes` of `total_bytes`."""
 
     step: StepName
@@ -38,8 +36,7 @@ class FlashEvent:
 FlashProgress = Callable[[FlashEvent], None]
 
 
-@dataclass(frozen=True, slots=True)
-class FlashOptions:
+class FlashOptions(msgspec.Struct, frozen=True):
     """How to flash; the defaults are what the command does."""
 
     dry_run: bool = False
@@ -119,8 +116,7 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
         return next((slot for slot in self.slots if slot.id == bundle_id), None)
 
 
-@dataclass(frozen=True, slots=True)
-class FlashReport:
+class FlashReport(msgspec.Struct, frozen=True):
     """What a flash did. `missing_bytes` had to be uploaded (or would have to be, in a dry run)."""
 
     board: str
@@ -139,8 +135,7 @@ class FlashReport:
     """What the self-test ran; None when there was none."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
+class RunResult(msgspec.Struct, frozen=True):
     """What the installed model computed: raw C-order bytes per output, and the seconds of every run."""
 
     bundle_id: str

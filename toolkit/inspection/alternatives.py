@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from toolkit.records import TuningRecord
 from toolkit.report.columns import table
@@ -13,8 +14,7 @@ from toolkit.report.tables import NOTHING, time_text
 SHOWN: Final = 8  # rows of the table
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(msgspec.Struct, frozen=True):
     """A configuration that was tried: the knobs that differ, by name, and what it took or why it failed."""
 
     knobs: dict[str, Any]

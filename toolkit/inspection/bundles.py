@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -22,8 +21,7 @@ APART: Final = ("kernels", "parts", "variants")
 """Of manifests and their variants: what is compared piece by piece."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One fact that two bundles state differently; None where one states nothing of the kind."""
 
     name: str
@@ -31,8 +29,7 @@ class Change:
     after: object
 
 
-@dataclass(frozen=True, slots=True)
-class KernelChange:
+class KernelChange(msgspec.Struct, frozen=True):
     """An operator whose kernel is in one bundle only, or of which they say something else."""
 
     target: str
@@ -44,8 +41,7 @@ class KernelChange:
     """The knobs that differ."""
 
 
-@dataclass(frozen=True, slots=True)
-class BundleChanges:
+class BundleChanges(msgspec.Struct, frozen=True):
     """From one bundle to another; all empty for equal ones."""
 
     facts: tuple[Change, ...]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from boards.target import Target
@@ -32,8 +32,7 @@ from toolkit.report.tables import time_text
 SYMBOL: Final = "kernel"
 
 
-@dataclass(frozen=True, slots=True)
-class Roof:
+class Roof(msgspec.Struct, frozen=True):
     """Part of what the board allows at most that a measured call reaches; `bound` says what allows it.
 
     The lower of two roofs holds: the float32 peak, and main memory moving each operand once, where that
@@ -47,8 +46,7 @@ class Roof:
     measured: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(msgspec.Struct, frozen=True):
     """A kernel with its nest and its generated text, and what is read off its code: of a CPU or of a GPU."""
 
     kernel: FoundKernel

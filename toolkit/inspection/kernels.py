@@ -6,9 +6,10 @@ Both name an operator by its key alone; what it computes is kept beside the reco
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from boards.description import Board
 from boards.target import Target
@@ -31,8 +32,7 @@ from toolkit.version import TOOL_VERSION
 SLOWEST: Final = "slowest"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundKernel:
+class FoundKernel(msgspec.Struct, frozen=True):
     """An operator on a board and the configuration of its kernel, as `ScheduleSpace.describe` wrote it.
 
     `layers`: nodes of the model, for a bundle. `tuned`: chosen from measurements. `space_key` is empty for

@@ -21,8 +21,9 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+
+import msgspec
 
 from boards.target import Target
 from cross.backends import PieceNames, Split, Unit, backend_of
@@ -43,8 +44,7 @@ MOST_KEPT = 512  # pieces: a ResNet-18's have 3 KB of code and 35 KB of nest on 
 MOST_IDLE = 4  # processes, of some 100 MB each: two builders' at the usual number of workers
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltKernel:
+class BuiltKernel(msgspec.Struct, frozen=True):
     """One candidate, ready to be measured: a kernel of a shared object that holds a whole batch.
 
     `code` is equal for kernels that are called in the same way and have the same machine code.

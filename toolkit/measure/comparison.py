@@ -10,9 +10,9 @@ hardly moved by a few disturbed pairs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +20,7 @@ CONFIDENCE: Final = 0.99  # of 50 comparisons of equal programs, more than 2 are
 Verdict = Literal["faster", "slower", "no difference found", "too few runs to tell"]
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """How many times as fast the second program is, with its 99 % interval over `pairs` pairs.
 
     low is 0 and high None where the pairs are too few for any interval.

@@ -18,8 +18,9 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from boards.files import is_whole, seal
 from toolkit.errors import BoardUnreachable
@@ -45,8 +46,7 @@ _TRIAL_IMPORTS = (
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class EmulationPaths:
+class EmulationPaths(msgspec.Struct, frozen=True):
     """Fills the placeholders {qemu}, {sysroot} and {python} of an emulator's `Link.command`."""
 
     qemu: Path

@@ -7,7 +7,6 @@ features or the GPU that the target is for, all its trials would fail, and be re
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -22,8 +21,7 @@ from toolkit.measure.session import Session
 State = Literal["ok", "warning", "failure", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """One question. `unknown`: the board does not expose it. `remedy` says what to do about a bad answer."""
 
     name: str

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from boards.description import MeasureDefaults
 from cross.backends import HashedOnce
@@ -46,15 +48,14 @@ those of one candidate may differ (AGREEMENT in device_runtime/measure/repeats.p
 ATTEMPTS: Final = 3  # at a candidate that fails by no fault of its own
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerOptions:
+class RunnerOptions(msgspec.Struct, frozen=True):
     """How candidates are timed: at most repeat * min_repeat_ms in all, in the `short_repeats`.
 
     One that stays `beaten` times slower than the best is given up early, and one whose first repeats agree is
     not timed further; `beaten` 0: every candidate gets its whole time. No warm-up: the checked call is one.
     """
 
-    timing: Timing = field(default_factory=lambda: Timing(warmup=0))
+    timing: Timing = msgspec.field(default_factory=lambda: Timing(warmup=0))
     timeout_s: float = 10.0
     beaten: float = 3.0
 
@@ -223,9 +224,11 @@ class LiveRunner:
         """Ask the board to measure a kernel. DeviceError, BoardUnreachable."""
         options, flops = self._options, built.kernel.flops
         call_s = self._best_s or flops / (1e9 * self._space.target.estimated_peak_gflops)
-        timing = replace(short_repeats(options.timing, call_s), give_up_s=options.beaten * self._best_s)
+        timing = dataclasses.replace(
+            short_repeats(options.timing, call_s), give_up_s=options.beaten * self._best_s
+        )
         if options.beaten and timing.repeat > FEW_REPEATS:
-            timing = replace(timing, few=FEW_REPEATS, slow_s=SLOW * self._best_s)
+            timing = dataclasses.replace(timing, few=FEW_REPEATS, slow_s=SLOW * self._best_s)
         return _Begun(timing, self._session.measuring(self._request(built, timing)))
 
     def _timed(self, built: BuiltKernel, begun: _Begun | None = None) -> Measurement:
@@ -308,7 +311,7 @@ def short_repeats(timing: Timing, call_s: float) -> Timing:
         return timing
     repeat_ms = max(SHORT_REPEAT_MS, 1e3 * call_s)
     repeat = int(timing.repeat * timing.min_repeat_ms / repeat_ms)
-    return replace(
+    return dataclasses.replace(
         timing,
         repeat=max(timing.repeat, min(MOST_REPEATS, repeat)),
         min_repeat_ms=min(timing.min_repeat_ms, SHORT_REPEAT_MS),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from device_runtime.protocol import MeasureFailure, MeasureResult
 
@@ -19,8 +20,7 @@ GIVEN_UP_S: Final = "given_up_s"
 """Fact: slower than so many seconds per call, the candidate got no more repeats."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(msgspec.Struct, frozen=True):
     """One measured candidate. `seconds` per call, one entry a repeat; empty exactly when `error` is set.
 
     `max_abs_error` compares the output with the expected one, None where that was not a finite number.
@@ -32,7 +32,7 @@ class Measurement:
     number: int = 0
     max_abs_error: float | None = None
     device_s: float = 0.0
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = {}
 
     @property
     def cost_s(self) -> float:

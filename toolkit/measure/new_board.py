@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from boards.board import converted, parsed, reached_at
 from boards.description import Board, Link
@@ -48,8 +48,7 @@ MEASURED: Final = frozenset({"peak_gflops", "measured_bandwidth_gbs"})  # of one
 NVIDIA_OPENCL: Final = "NVIDIA CUDA"  # the platform's name: its devices are CUDA's
 
 
-@dataclass(frozen=True, slots=True)
-class NewBoard:
+class NewBoard(msgspec.Struct, frozen=True):
     """The written file, the board in it, what the board answered, and keys taken from the similar board."""
 
     path: Path

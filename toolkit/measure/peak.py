@@ -8,7 +8,6 @@ other: every accumulator goes x -> x / 2 + 1/2 until it is exactly 1, so that th
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -57,8 +56,7 @@ class BoardFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     targets: dict[str, TargetFacts]
 
 
-@dataclass(frozen=True, slots=True)
-class BoardProbe:
+class BoardProbe(msgspec.Struct, frozen=True):
     """What a board says of itself, and what was measured on it."""
 
     answer: Probe

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from cross.expression.language.dtypes import FLOATS
@@ -63,8 +64,7 @@ DATA_BYTES: Final = 4 << 20  # of all of these; they are uploaded once
 CONSTANT_BYTES: Final = 16 << 10  # of one constant in several sets: each packing of it is uploaded
 
 
-@dataclass(frozen=True, slots=True)
-class TrialData:
+class TrialData(msgspec.Struct, frozen=True):
     """One run of an operator: inputs in its order, and what the last argument of its program must be then."""
 
     inputs: tuple[Array, ...]
@@ -148,8 +148,7 @@ def _changes(operator: Operator) -> list[Change]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Factor:
+class _Factor(msgspec.Struct, frozen=True):
     """Of an input: the dimension along which a maximum is taken, and of sums of how many products with its
     elements; `summed`: whether it is one of sums at all, be it of one product each."""
 
@@ -248,8 +247,7 @@ def _written(operator: Operator, inputs: Sequence[Array]) -> Array:
     return whole
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(msgspec.Struct, frozen=True):
     """What an element of an input holds: so many integers with signs, up to a magnitude."""
 
     count: int
@@ -359,8 +357,7 @@ def _whole(plain: Array, rng: np.random.Generator) -> Array:
     return rng.integers(low, 2 if plain.dtype == np.bool_ else 4, plain.shape).astype(plain.dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
+class _Turn(msgspec.Struct, frozen=True):
     """Every `classes`-th element, from the `turn`-th on, is larger than all others, and as many are smaller:
     neighbours have other turns, along every dimension whose stride is no multiple of the prime `classes`.
 
@@ -390,8 +387,7 @@ class _Turn:
         return values.clip(limits.min, limits.max).astype(plain.dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class _Peak:
+class _Peak(msgspec.Struct, frozen=True):
     """Along the dimension of each of the `factors` every `classes`-th element, from the `turn`-th on, is far
     larger than all others. In other inputs, whose products with these are summed, one or two of a sum are not
     small, however long it is: else the sums of all rows would be alike, and so would be their maxima.

@@ -7,9 +7,9 @@ which the most is known. It follows through what exporters put between shapes an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from toolkit.model.function_bodies import OnnxNode
@@ -18,8 +18,7 @@ from toolkit.model.graph import Array
 LEAST: Final = -(1 << 31)  # of a number of which only the most is known
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(msgspec.Struct, frozen=True):
     """The least and the most of each element of a value: int64 arrays of its shape."""
 
     low: Array

@@ -15,8 +15,8 @@ element about once: memory holds the integers, a quarter of the bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from cross.expression.families.data_movement import pieces
@@ -63,8 +63,7 @@ _SCALING = frozenset({"Add", "Cast", "Mul", "Sub"})
 FEW_CHANNELS = 8  # fewer leave vectors half empty: a long function is computed apart, on full ones
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True):
     """The members of a group in the order they are computed; all are computed in the shape of the anchor's
     result. What stands before the anchor is what it alone reads.
     """
@@ -221,8 +220,7 @@ def _size(term: Term, inside: Mapping[Tensor, _Size]) -> _Size:
     return 1 + sum(nodes for nodes, _ in parts), 1 + max((levels for _, levels in parts), default=0)
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(msgspec.Struct):
     """Looks for what can follow a chain; `taken` are the results that have a group already, `dequantized`
     those of them that their readers compute.
     """

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+
+import msgspec
 
 from cross.expression.language.operator import Operator
 from toolkit.model.graph import Graph
 from toolkit.model.labels import short_name, short_places
 
 
-@dataclass(frozen=True, slots=True)
-class DistinctOperator:
+class DistinctOperator(msgspec.Struct, frozen=True):
     """An operator of a network.
 
     It runs `count` times, `groups` names what computes it, in running order; `place` is the first of them in

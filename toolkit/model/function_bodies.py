@@ -8,8 +8,9 @@ inlined when it is read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from toolkit.model import microsoft, quantized_bodies, training_bodies
 from toolkit.model.body_text import attribute_of, function_of
@@ -17,8 +18,7 @@ from toolkit.model.body_text import attribute_of, function_of
 _BODIES = microsoft.BODIES | quantized_bodies.BODIES | training_bodies.BODIES
 
 
-@dataclass(frozen=True, slots=True)
-class OnnxNode:
+class OnnxNode(msgspec.Struct, frozen=True):
     """A node, the name that people know it by, and the version of each operator set (domain -> version)."""
 
     proto: Any

@@ -8,7 +8,9 @@ aliases. A group runs where its last member stood, so that whatever the chain re
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from cross.errors import ExpressionError
 from cross.expression.families.data_movement import split_dimensions
@@ -74,8 +76,7 @@ def _with_copies(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes), values=values)
 
 
-@dataclass(frozen=True, slots=True)
-class _Views:
+class _Views(msgspec.Struct, frozen=True):
     """In which shapes a group's expression reads and writes values: the same elements, other dimensions."""
 
     graph: Graph

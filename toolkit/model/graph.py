@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from cross.expression.language.dtypes import DTYPES
@@ -36,8 +37,7 @@ def computed_in(dtype: str) -> str:
 Attribute = int | float | str | tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizedWeights:
+class QuantizedWeights(msgspec.Struct, frozen=True):
     """What a matrix [k, n] of float32 was made of: (integers [k, n] - zeros) * scales.
 
     scales and zeros, float32 [k / block, n], hold for `block` rows each.
@@ -52,17 +52,16 @@ class QuantizedWeights:
         return int(self.integers.shape[0] // self.scales.shape[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(msgspec.Struct, frozen=True):
     """One tensor of the network; `data` is set when it is known ahead of time (a weight)."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    data: Array | None = field(default=None, repr=False, compare=False)
+    data: Array | None = None
     source: str = ""  # the ONNX value this one stands for; "" for one that the tool made
     permutation: tuple[int, ...] = ()  # physical = source.transpose(permutation)
-    quantized: QuantizedWeights | None = field(default=None, repr=False, compare=False)
+    quantized: QuantizedWeights | None = None
 
     @property
     def elements(self) -> int:
@@ -77,8 +76,7 @@ class Value:
         return self.data is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(msgspec.Struct, frozen=True):
     """A graph that runs up to `count` times, each time on what the time before left.
 
     The body's inputs, and the node's, are first `carried` values: at first the node's inputs, then what the
@@ -104,8 +102,7 @@ class Repeat:
         return replace(self, body=bodies[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Choose:
+class Choose(msgspec.Struct, frozen=True):
     """One of two graphs, by the node's first input, a bool; the others are the inputs of either graph.
 
     The outputs of either graph, in order, are the node's.
@@ -125,8 +122,7 @@ class Choose:
 Control = Repeat | Choose
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """One operation. `op` is the ONNX name; attributes are complete, defaults included.
 
     It has one output, or `more` where it has a `control`, whose graphs it runs. Nodes that come from one ONNX
@@ -137,7 +133,7 @@ class Node:
     op: str
     inputs: tuple[str, ...]
     output: str
-    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    attributes: Mapping[str, Attribute] = {}
     control: Control | None = None
     more: tuple[str, ...] = ()
 
@@ -166,8 +162,7 @@ class Node:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """Nodes fused into one operator: an anchor and the elementwise chain behind it.
 
     `inputs` has one value name per `operator.inputs`, constants included; `nodes` names the ONNX nodes in
@@ -181,8 +176,7 @@ class Group:
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(msgspec.Struct, frozen=True):
     """A node with a control, whose graphs have steps of their own."""
 
     name: str
@@ -196,16 +190,14 @@ class Region:
         return f"\0{self.outputs[0]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(msgspec.Struct, frozen=True):
     """How many slices of a value along a dimension count: what the int64 scalar `by` is in a run."""
 
     by: str
     dimension: int
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(msgspec.Struct, frozen=True):
     """A network. `nodes` can be run in order, and so can the `steps` that they became by fusion; `aliases`
     maps a value to the one whose memory it shares. `counts` has the outputs whose size depends on data; what
     they are counted by is an output, too.
@@ -217,8 +209,8 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     steps: tuple[Group | Region, ...] = ()
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    counts: Mapping[str, Count] = field(default_factory=dict)
+    aliases: Mapping[str, str] = {}
+    counts: Mapping[str, Count] = {}
 
     @property
     def groups(self) -> tuple[Group, ...]:

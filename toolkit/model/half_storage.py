@@ -9,9 +9,9 @@ hold. Start at `stored_for`.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from boards.target import Target
 from cross.expression.rewrites.half_storage import with_half_storage

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from toolkit.model.constants import fill_of
 from toolkit.model.graph import Array, Attribute, Count, GraphBuilder, Repeat, Value, computed_in
@@ -21,7 +21,7 @@ from toolkit.model.source import FLOATS, INTEGERS, VALUES, Emitter, Importer, Op
 MOST_ROWS = 2048  # that Unique compares with one another along an axis: a table of all pairs
 
 
-class _Counting(Emitter):
+class _Counting(Emitter, frozen=True):
     """Emits outputs of a node of which only some elements count, and what counts them."""
 
     def output(

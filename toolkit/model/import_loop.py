@@ -7,11 +7,11 @@ run, becomes its runs. Any other is a `Repeat`; how often that runs may depend o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from toolkit.model.function_bodies import OnnxNode
 from toolkit.model.graph import Count, Repeat, Value, computed_in

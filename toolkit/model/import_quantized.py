@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from toolkit.model.body_text import WINDOW
 from toolkit.model.graph import GraphBuilder

@@ -9,8 +9,8 @@ backwards they are then what they began as until the sequence begins.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from toolkit.model.graph import STORED, Attribute, GraphBuilder, Repeat, Value
@@ -30,7 +30,7 @@ BACKWARDS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, T
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-class _Nodes(Emitter):
+class _Nodes(Emitter, frozen=True):
     """Appends the canonical nodes of a layer."""
 
     def added(self, left: str, right: str) -> str:
@@ -45,8 +45,7 @@ class _Nodes(Emitter):
         return self.shaped(part, [*operand.shape[:axis], *operand.shape[axis + 1 :]])
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
+class _Layer(msgspec.Struct, frozen=True):
     """What all directions of a layer share; `inputs` are its inputs [steps, batch, features]."""
 
     source: Source
@@ -64,8 +63,7 @@ class _Layer:
         return self.batch, self.hidden
 
 
-@dataclass(slots=True)
-class _Body:
+class _Body(msgspec.Struct):
     """The loop of one direction under construction: its body, and what it reads from outside, in order.
 
     Of what it reads: the value outside, and the body's input.
@@ -73,9 +71,9 @@ class _Body:
 
     outer: GraphBuilder
     nodes: _Nodes
-    carried: list[tuple[str, str]] = field(default_factory=list)
-    scanned: list[tuple[str, str]] = field(default_factory=list)
-    others: list[tuple[str, str]] = field(default_factory=list)
+    carried: list[tuple[str, str]] = []
+    scanned: list[tuple[str, str]] = []
+    others: list[tuple[str, str]] = []
 
     def _input(self, kind: list[tuple[str, str]], name: str, shape: tuple[int, ...]) -> str:
         build = self.nodes.build
@@ -222,8 +220,7 @@ def _inside(layer: _Layer, nodes: _Nodes, body: _Body) -> str:
     return body.nodes.emit("Less", [body.scan(numbers), ends], (layer.batch, 1), dtype="bool")
 
 
-@dataclass(frozen=True, slots=True)
-class _Cell:
+class _Cell(msgspec.Struct, frozen=True):
     """What the body of a loop computes: `x` are the products of its inputs, `matrix` the state's weights."""
 
     layer: _Layer

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from toolkit.model.constants import run_node
 from toolkit.model.graph import Array, Attribute, GraphBuilder, computed_in

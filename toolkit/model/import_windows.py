@@ -7,16 +7,16 @@ Three-dimensional data stays as it is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from toolkit.model.graph import Array, Attribute, GraphBuilder, computed_in
 from toolkit.model.source import NUMBERS, Importer, Operand, Source
 
 
-@dataclass(frozen=True, slots=True)
-class _Geometry:
+class _Geometry(msgspec.Struct, frozen=True):
     """A window over two or three dimensions with its padding explicit; pads as in ONNX, all befores first."""
 
     kernel: tuple[int, ...]
@@ -119,8 +119,7 @@ def as_image(source: Source, build: GraphBuilder, operand: Operand) -> str:
     return source.emit(build, "Reshape", [operand.name], None, image_shape(operand.shape), operand.dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One node of a chain: the result so far comes in front of `operands`."""
 
     op: str

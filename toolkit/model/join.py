@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from boards.target import Target
 from cross.expression.rewrites.composition import composed
@@ -75,8 +77,7 @@ def _reduces(group: Group) -> bool:
     return any(stage.reduce_axes for stage in group.operator.stages)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     """A chain as one group, the groups in it but the last, and the seconds that it saves."""
 
     group: Group

@@ -10,9 +10,10 @@ transposes cancel; and moving unit dimensions only is a free reshape.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from toolkit.errors import ModelError
 from toolkit.model.graph import Array, Attribute, Graph, GraphBuilder, Node, Value
@@ -53,8 +54,7 @@ def assign_layout(graph: Graph) -> Graph:
     return _Layout(graph).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
+class _Form(msgspec.Struct, frozen=True):
     permutation: Permutation
     physical: str
 

@@ -9,7 +9,9 @@ any one step.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from toolkit.errors import ModelError
 from toolkit.model.graph import Control, Graph, Group, Region, Repeat
@@ -18,8 +20,7 @@ ALIGNMENT_BYTES = 64
 """To whose multiples buffers of a CPU's model are aligned: a cache line, and the widest vector."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """Where a value lies in the arena, and the steps between which it lives (both included)."""
 
     value: str
@@ -29,8 +30,7 @@ class Placement:
     last_step: int
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPlan:
+class MemoryPlan(msgspec.Struct, frozen=True):
     """The arena. Graph inputs, outputs and constants are not in it: they have memory of their own."""
 
     placements: tuple[Placement, ...]

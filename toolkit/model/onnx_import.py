@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from cross.expression.language.dtypes import DTYPES
 from toolkit.errors import ModelError

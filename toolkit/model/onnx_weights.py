@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from toolkit.model.graph import Array
@@ -27,8 +27,7 @@ _FIXED_BYTES = {
 _LONGEST_NUMBER = 10  # bytes of one number in protobuf
 
 
-@dataclass(frozen=True, slots=True)
-class Initializer:
+class Initializer(msgspec.Struct, frozen=True):
     """A weight: an onnx.TensorProto without raw data, and these as bytes [n]; None where it has none."""
 
     tensor: Any

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from boards.target import Target
 from cross.codegen.llvm.dot_products import product_of
@@ -109,8 +110,7 @@ def _offset(graph: Graph, node: Node) -> tuple[str, Array] | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Product:
+class _Product(msgspec.Struct, frozen=True):
     """What multiplies a node's bytes: an operation, numbers of a word, whether it takes data with signs."""
 
     name: str

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from cross.expression.language.operator import Subview
 from cross.expression.rewrites.parts import with_parts
@@ -23,8 +25,7 @@ Copying = Callable[[Graph, Node, int], Group]
 """Makes the group of a node that copies a value into a part that is cut off along an axis."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """In each of `rows` rows of `pitch` elements of a whole the part's lie side by side from `start` on."""
 
     whole: str
@@ -88,17 +89,16 @@ def share_memory(graph: Graph, chains: Iterable[Chain], copying: Copying) -> Gra
     return sharing.rewritten(copying) if sharing.gone else graph
 
 
-@dataclass(slots=True)
-class _Sharing:
+class _Sharing(msgspec.Struct):
     """Which values are parts, by the value that owned their memory; `gone` are groups without work, and for a
     Concat among them the operands that must be copied to their place."""
 
     graph: Graph
-    parts: dict[str, Part] = field(default_factory=dict)
-    gone: dict[str, list[tuple[str, Part]]] = field(default_factory=dict)
-    makers: dict[str, Group] = field(init=False)
-    readers: dict[str, list[Group | Region]] = field(init=False)
-    nodes: dict[str, Node] = field(init=False)
+    parts: dict[str, Part] = {}
+    gone: dict[str, list[tuple[str, Part]]] = {}
+    makers: dict[str, Group] = {}
+    readers: dict[str, list[Group | Region]] = {}
+    nodes: dict[str, Node] = {}
 
     def __post_init__(self) -> None:
         self.makers = {step.output: step for step in self.graph.steps if isinstance(step, Group)}

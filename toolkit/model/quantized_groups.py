@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -47,8 +47,7 @@ def _written(nodes: Sequence[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
                 yield node.output[0], onnx.numpy_helper.to_array(value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Operand:
+class _Operand(msgspec.Struct, frozen=True):
     """A DequantizeLinear: the names of its integers, scale and zero point (or "")."""
 
     integers: str

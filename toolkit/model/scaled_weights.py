@@ -9,7 +9,8 @@ large is written and read once more. Products with matrices are the same with ro
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from toolkit.model.graph import Graph, GraphBuilder, Node, Value
 

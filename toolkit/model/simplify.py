@@ -6,9 +6,10 @@ Each takes a graph and returns one; constants are combined in float64.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from toolkit.model.graph import Array, Graph, GraphBuilder, Node, Value, computed_in
 from toolkit.model.source import FLOATS
@@ -73,8 +74,7 @@ def _pads_image(node: Node) -> bool:
     return not any(node.integers("before")[:2]) and not any(node.integers("after")[:2])
 
 
-@dataclass(frozen=True, slots=True)
-class _Affine:
+class _Affine(msgspec.Struct, frozen=True):
     """x * scale + shift, collected over a chain of nodes; both broadcast to the chain's shape."""
 
     scale: Array

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from cross.expression.language import dtypes
@@ -22,8 +22,7 @@ NUMBERS = FLOATS | INTEGERS
 VALUES = NUMBERS | TRUTH
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(msgspec.Struct, frozen=True):
     """A value that an ONNX node reads or writes; `data` when it is known ahead of time.
 
     Else `interval` says between what its elements lie, integers, where something says so.
@@ -40,8 +39,7 @@ class Operand:
         return len(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """An ONNX node with its operands' types. `opset` decides what defaults and inputs mean."""
 
     model: str
@@ -213,8 +211,7 @@ class Source:
         return build.emit(op, inputs, value, attributes, self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Emitter:
+class Emitter(msgspec.Struct, frozen=True):
     """Appends intermediates of an ONNX node to a graph; what is known ahead of time is computed at once."""
 
     source: Source
@@ -261,8 +258,7 @@ class Emitter:
 Import = Callable[[Source, GraphBuilder], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Importer:
+class Importer(msgspec.Struct, frozen=True):
     """How one ONNX operator is imported, and which attributes it may carry.
 
     `shape` gives the shape of the output where ONNX's shape inference may be wrong or gives none. `folds`

@@ -6,8 +6,9 @@ Source: github.com/onnx/onnx, docs/Operators.md. `BODIES` is as in microsoft.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from toolkit.model.body_text import Body, Types, attribute_of, rank_of
 
@@ -61,8 +62,7 @@ def _batch_normalization(node: Any, types: Types) -> str | None:
     return " ".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class _Optimizer:
+class _Optimizer(msgspec.Struct, frozen=True):
     """One step of an optimizer of several tensors.
 
     Its inputs are a rate i0, a number of updates i1, then all tensors, all gradients and all of each state;

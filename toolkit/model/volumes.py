@@ -8,8 +8,9 @@ dimensions moves nothing. R(2+1)D (Tran et al., 2018) consists of such kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from toolkit.model.graph import Array, Attribute, Node
 from toolkit.model.shapes import merged_shape
@@ -17,8 +18,7 @@ from toolkit.model.shapes import merged_shape
 DEPTH, ROWS, COLUMNS = range(3)  # the dimensions of a kernel
 
 
-@dataclass(frozen=True, slots=True)
-class AsImages:
+class AsImages(msgspec.Struct, frozen=True):
     """Which dimensions of a volume are joined: those of each dimension of the image, and of the kernel that
     one which is 1 and goes."""
 

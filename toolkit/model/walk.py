@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from toolkit.model.bounds import Interval
 from toolkit.model.function_bodies import OnnxNode, rename
@@ -41,8 +42,7 @@ class Walk(Protocol):
         """The error for a node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inner:
+class Inner(msgspec.Struct, frozen=True):
     """An inner graph that has been walked: its results, and what it reads from around it."""
 
     walk: Walk

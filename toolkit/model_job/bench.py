@@ -8,7 +8,6 @@ What is measured, and how two models are compared, is what `tune` does with its 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -46,8 +45,7 @@ Progress = Callable[[int, int], None]
 """Blocks measured, blocks in all."""
 
 
-@dataclass(frozen=True, slots=True)
-class BenchOptions:
+class BenchOptions(msgspec.Struct, frozen=True):
     """What to measure beside the bundle as it was tuned; the defaults are those of the command."""
 
     target: str = ""
@@ -62,16 +60,14 @@ class BenchOptions:
     cache_dir: Path | str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(msgspec.Struct, frozen=True):
     """The times of a model run by so many threads (of a GPU's variant, those of the host: 1)."""
 
     threads: int
     latency: Latency
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
+class MemoryUse(msgspec.Struct, frozen=True):
     """What a running model needs beside its inputs and outputs, in bytes; `code` holds the parameters."""
 
     code: int
@@ -79,8 +75,7 @@ class MemoryUse:
     workspace: int
 
 
-@dataclass(frozen=True, slots=True)
-class LayerTime:
+class LayerTime(msgspec.Struct, frozen=True):
     """Median seconds of one kernel call or copy; `operator` says what it computes, empty for a copy."""
 
     layer: str
@@ -88,8 +83,7 @@ class LayerTime:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class BenchReport:
+class BenchReport(msgspec.Struct, frozen=True):
     """The times of a bundle's variant, the first as it was tuned; `comparison`: of that with the `other`."""
 
     bundle: Path

@@ -8,10 +8,12 @@ measurements are not records: they would be trials of a resumed run.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from boards.description import Board
 from cross.schedule.space import Configuration, ScheduleSpace
@@ -23,8 +25,7 @@ FINALISTS = 3
 REPEATS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Winner:
+class Winner(msgspec.Struct, frozen=True):
     """The configuration that goes into the bundle, its seconds and the default one's; None: not measured."""
 
     configuration: Configuration
@@ -80,4 +81,4 @@ def confirming(board: Board) -> RunnerOptions:
     options = RunnerOptions.of(board.measure)
     if board.emulated:
         return options
-    return replace(options, timing=replace(options.timing, repeat=REPEATS), beaten=0.0)
+    return replace(options, timing=dataclasses.replace(options.timing, repeat=REPEATS), beaten=0.0)

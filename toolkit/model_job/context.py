@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from boards.description import Board
 from boards.target import Target
@@ -30,8 +32,7 @@ from toolkit.records import open_to_tune
 from toolkit.tuning.on_board import OpenBoard, OpenTask, builder_for, overlapping
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobContext(OpenBoard):
+class JobContext(OpenBoard, frozen=True, kw_only=True):
     """What the stages of a job work with; the job began at `started_s` by time.monotonic."""
 
     session: Session
@@ -42,7 +43,7 @@ class JobContext(OpenBoard):
     options: TuneOptions
     on_event: JobListener
     started_s: float
-    objects: dict[NamedNest, bytes] = field(default_factory=dict)
+    objects: dict[NamedNest, bytes] = msgspec.field(default_factory=dict)
     """The kernels of whole models, compiled: several models have most of them in common."""
 
     @property
@@ -51,8 +52,7 @@ class JobContext(OpenBoard):
         return time.monotonic() - self.started_s + self.options.spent_s
 
 
-@dataclass(slots=True)
-class Stage:
+class Stage(msgspec.Struct):
     """A running stage; `summary`: its result in a few words."""
 
     summary: str = ""

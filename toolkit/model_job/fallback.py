@@ -6,7 +6,8 @@ schedules where they know none. It is checked and timed on the board like the ot
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from boards.description import Board
 from boards.target import Target
@@ -24,8 +25,7 @@ from toolkit.tuning.on_board import builder_for, open_task
 from toolkit.tuning.operator_search import recorded_statistics
 
 
-@dataclass(frozen=True, slots=True)
-class Fallback:
+class Fallback(msgspec.Struct, frozen=True):
     """The model compiled for the board's CPU."""
 
     built: BuiltModel

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes  # noqa: F401 - numpy knows bfloat16 once it is imported
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +20,7 @@ from toolkit.flash.values import FlashOptions, StartedVariant
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRun:
+class ModelRun(msgspec.Struct, frozen=True):
     """Outputs by name, cut where their size depends on data, the seconds of every run on the board, and the
     variant that ran.
     """

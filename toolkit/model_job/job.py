@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
+
+from msgspec.structs import replace
 
 from boards.description import Board
 from boards.target import Target

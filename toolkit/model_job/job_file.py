@@ -11,12 +11,12 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from boards.description import Board
 from boards.files import read_sealed, write_sealed

@@ -6,9 +6,10 @@ An operator without a successful measurement gets its default schedule.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from msgspec.structs import replace as replace_fields
 
 from boards.target import Target
@@ -29,8 +30,7 @@ from toolkit.tuning.task import OperatorTask
 from toolkit.version import TOOL_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class TunedOperator:
+class TunedOperator(msgspec.Struct, frozen=True):
     """A task, what the search found, and the configuration that goes into the bundle."""
 
     task: OperatorTask

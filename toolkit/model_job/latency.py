@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from boards.target import Target
@@ -42,8 +42,7 @@ def golden_data(graph: Graph, rng: np.random.Generator) -> GoldenData:
     return GoldenData(tuple(inputs.values()), tuple(outputs[name] for name in graph.outputs))
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
+class LoadedModel(msgspec.Struct, frozen=True):
     """What a board needs of a model to run it; the variant describes `code`."""
 
     code: bytes
@@ -114,8 +113,7 @@ def _measured(
     return put_again(measured)
 
 
-@dataclass(frozen=True, slots=True)
-class InTurn:
+class InTurn(msgspec.Struct, frozen=True):
     """Two models that were measured in turn; a first one that fails leaves nothing to compare.
 
     `disturbed` says in sentences what disturbed the times, where somebody looked.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from toolkit.errors import InputError
@@ -41,8 +41,7 @@ StageName = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class TuneOptions:
+class TuneOptions(msgspec.Struct, frozen=True):
     """How to tune a model; the defaults are those of the command.
 
     `trials` measurements for each distinct operator, or `total` for all of them together, or `seconds` for
@@ -57,7 +56,7 @@ class TuneOptions:
     seconds: float | None = None
     spent_s: float = 0.0
     """Seconds of `seconds` that were used before the job began."""
-    tuning: TuningOptions = field(default_factory=TuningOptions)
+    tuning: TuningOptions = msgspec.field(default_factory=TuningOptions)
     """Search, batch size, seed."""
     reuse: bool = False
     """Begin operators with the tuned programs of others where that saves trials (ETO); `trials` are those of
@@ -65,7 +64,7 @@ class TuneOptions:
     bridges: Hops = "one-hop"
     """Operators that no model has, tuned where reusing them saves more trials: none, the smallest common ones
     of two operators, or also those of bridges."""
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = {}
     """Shape of every graph input that the model leaves open."""
     records: Path | str = DEFAULT_RECORDS
     """The store of measurements. What an exported file holds is added to the usual store."""
@@ -101,7 +100,7 @@ class TuneOptions:
         if self.precision == "fastest" and given not in ([], ["trials"]):
             raise InputError(f"TuneOptions: precision fastest needs trials as its budget, found {given[0]}")
         if not given:
-            object.__setattr__(self, "trials", DEFAULT_TRIALS)
+            msgspec.structs.force_setattr(self, "trials", DEFAULT_TRIALS)
         for name, least in (("trials", 1), ("total", 1), ("workers", 1), ("seconds", 0), ("wait_s", 0)):
             value = getattr(self, name)
             if value is not None and not least <= value < math.inf:
@@ -110,15 +109,13 @@ class TuneOptions:
             raise InputError(f"TuneOptions: expected a coverage between 0 and 1, found {self.coverage}")
 
 
-@dataclass(frozen=True, slots=True)
-class StageStarted:
+class StageStarted(msgspec.Struct, frozen=True):
     """A stage of the job begins."""
 
     stage: StageName
 
 
-@dataclass(frozen=True, slots=True)
-class StageDone:
+class StageDone(msgspec.Struct, frozen=True):
     """A stage of the job has ended after `seconds`; `summary`: its result in a few words."""
 
     stage: StageName
@@ -126,8 +123,7 @@ class StageDone:
     summary: str
 
 
-@dataclass(frozen=True, slots=True)
-class TuningPlanned:
+class TuningPlanned(msgspec.Struct, frozen=True):
     """Which operators will be tuned; `recorded` trials of all `trials` are done already.
 
     `trials` is None where the budget is a time: then tuning gets `seconds` of it, and `plan` says more.
@@ -145,8 +141,7 @@ JobEvent = Event | StageStarted | StageDone | TuningPlanned
 JobListener = Callable[[JobEvent], None]
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorReport:
+class OperatorReport(msgspec.Struct, frozen=True):
     """One distinct operator of the model: `count` groups compute it, `name` says in few words what it
     computes and where, `operator` all its shapes.
 
@@ -168,7 +163,7 @@ class OperatorReport:
     """Why the `failures` trials failed, by kind."""
     layers: tuple[str, ...] = ()
     """The nodes of the model that compute it, by their whole names."""
-    spent: TimeBreakdown = field(default_factory=TimeBreakdown)
+    spent: TimeBreakdown = msgspec.field(default_factory=TimeBreakdown)
     """Where the time of all its trials went, as far as the records know."""
 
     @property
@@ -182,8 +177,7 @@ class OperatorReport:
         return self.default_s / self.best_s if self.best_s and self.default_s else None
 
 
-@dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(msgspec.Struct, frozen=True):
     """Seconds of each run of the whole model, and its largest relative error.
 
     `first_s` are the first runs after each check, which warm up and are not among `seconds`.
@@ -208,8 +202,7 @@ class Latency:
         return float(np.percentile(self.seconds, percent))
 
 
-@dataclass(frozen=True, slots=True)
-class FallbackReport:
+class FallbackReport(msgspec.Struct, frozen=True):
     """The CPU variant beside a GPU's: `tuned` of its `operators` were tuned by earlier jobs."""
 
     target: str
@@ -218,8 +211,7 @@ class FallbackReport:
     latency: Latency
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedOutput:
+class ChangedOutput(msgspec.Struct, frozen=True):
     """An output of the model with layers in floats, beside that on integers: decibels of signal to noise
     (None: nothing changed), share of rows with the largest element where it was (None: no rows)."""
 
@@ -235,8 +227,7 @@ class ChangedOutput:
         return f"{self.name} {noise}{same}"
 
 
-@dataclass(frozen=True, slots=True)
-class PrecisionReport:
+class PrecisionReport(msgspec.Struct, frozen=True):
     """The layers, of all `quantized` ones, that are computed in floats, and what that changes."""
 
     layers: tuple[str, ...]
@@ -252,8 +243,7 @@ class PrecisionReport:
         return f"{len(self.layers)} of {self.quantized} quantized layers: {names} ({changed})"
 
 
-@dataclass(frozen=True, slots=True)
-class TuneReport:
+class TuneReport(msgspec.Struct, frozen=True):
     """The result of a job.
 
     `measured` trials were run now, during `tuning_s`, of which the board was busy for `device_s`; `accounts`

@@ -8,11 +8,12 @@ took less time in floats is computed so, if the whole model is expected to be fa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from boards.description import Board
 from boards.target import Target
@@ -32,8 +33,7 @@ SAMPLES: Final = 4
 _INTEGERS: Final = frozenset({"int8", "uint8", "int16"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Timed:
+class _Timed(msgspec.Struct, frozen=True):
     """A model with seconds of each group by its output, infinite where nothing ran."""
 
     model: Graph

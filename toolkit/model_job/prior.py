@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from boards.description import Board
 from toolkit.cost_model.choose import make_cost_model
@@ -18,8 +19,7 @@ from toolkit.records import Records
 from toolkit.version import TOOL_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class PriorReport:
+class PriorReport(msgspec.Struct, frozen=True):
     """What was trained and written. `left_out`: records that could not be learnt from."""
 
     path: Path

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from boards.description import Board
 from toolkit.model.distinct import distinct_operators
@@ -17,8 +18,7 @@ from toolkit.tuning.on_board import open_task
 from toolkit.tuning.operator_search import recorded_statistics
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedModel:
+class RecordedModel(msgspec.Struct, frozen=True):
     """A model's operators with all that the records know of them; `job` is what a page needs of the model."""
 
     operators: tuple[OperatorReport, ...]

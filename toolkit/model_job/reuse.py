@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from cross.errors import CrossError
 from cross.expression.language.operator import Operator
@@ -32,8 +34,7 @@ from toolkit.version import TOOL_VERSION
 KNOWN_TRIALS = 32  # an operator with fewer records does not count as tuned
 
 
-@dataclass(frozen=True, slots=True)
-class KnownProgram:
+class KnownProgram(msgspec.Struct, frozen=True):
     """The fastest program of an operator that was tuned before, and what the operator is called."""
 
     name: str
@@ -46,8 +47,7 @@ Source = OpenTask | KnownProgram | Bridge
 """Whose program may be reused: a task of the model, an operator of the records, or a bridge."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelReuse:
+class ModelReuse(msgspec.Struct, frozen=True):
     """Who reuses whom in a model. Positions in the plan are positions among `sources`."""
 
     options: ReuseOptions
@@ -166,8 +166,7 @@ def tune_by_reuse(
     return _ReuseRun(job, reuse, allowed_s, on_event, job.passed_s).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _ReuseRun:
+class _ReuseRun(msgspec.Struct, frozen=True):
     """`results` and the bridges that are `opened` are by position among the sources; the tasks come first."""
 
     job: JobContext
@@ -175,8 +174,8 @@ class _ReuseRun:
     allowed_s: Callable[[], float] | None
     on_event: Listener
     begun_s: float
-    results: dict[int, TuningResult] = field(default_factory=dict)
-    opened: dict[int, OpenTask] = field(default_factory=dict)
+    results: dict[int, TuningResult] = {}
+    opened: dict[int, OpenTask] = {}
 
     def run(self) -> tuple[list[TuningResult], list[TuningResult]]:
         left, count = self.reuse.plan.trials, len(self.job.tasks)

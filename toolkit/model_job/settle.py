@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from device_runtime.protocol import MeasureFailure
 from toolkit.bundle.build import BuiltModel
@@ -23,8 +25,7 @@ from toolkit.model_job.latency import PAIRS, InTurn, LoadedModel, block_within, 
 from toolkit.model_job.options import Latency
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """The model that was measured last beside the untuned one, and whether it goes into the bundle."""
 
     tuned: list[TunedOperator]

@@ -7,9 +7,10 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.build import build as build_code
@@ -55,8 +56,7 @@ CONFIRM_ROUNDS = 2
 RECENT_TRIALS = 64  # whose mean says how long the board takes to answer now
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(msgspec.Struct, frozen=True):
     """The model with default schedules, compiled and on the board; `fallback`: the CPU model beside a GPU's.
 
     `kernels_s`, `library_s` and `put_s` are the seconds that compiling, linking and uploading took: as many

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -29,8 +28,7 @@ from toolkit.records import RecordKey, Records, TuningRecord
 from toolkit.tuning.on_board import target_key
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(msgspec.Struct, frozen=True):
     """Records of one key that cannot be learnt from, and why."""
 
     operator_key: str
@@ -39,8 +37,7 @@ class LeftOut:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingData:
+class TrainingData(msgspec.Struct, frozen=True):
     """Features float32 [N, F], seconds [N] (NaN: failed) and group [N] of N records, and their origin."""
 
     features: NDArray[np.float32]

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from toolkit.errors import InputError
 
@@ -18,8 +20,7 @@ SPARE = 1.1  # times what was measured: the preparations of the next run may tak
 ROUND_S = 5.0  # a proposed budget is rounded up to a multiple of this
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True):
     """An operator before it is tuned: `count` runs in the model, about `run_s` seconds each (NaN: unknown).
 
     `recorded` trials are done already; one more takes `trial_s`, compiling and searching included.
@@ -33,8 +34,7 @@ class Demand:
     trial_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
+class Costs(msgspec.Struct, frozen=True):
     """Seconds of everything but tuning: `prepared_s` are over, the others still to come.
 
     `confirm_s`: measuring the finalists again, `finish_s`: compiling, measuring and packing the model;
@@ -47,8 +47,7 @@ class Costs:
     compare_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorPlan:
+class OperatorPlan(msgspec.Struct, frozen=True):
     """About how many `trials` an operator will get, beside those that are `recorded`, in `seconds`.
 
     `reuses` names the operator whose tuned program it begins with; empty: none. `bridge`: it is tuned only to
@@ -64,8 +63,7 @@ class OperatorPlan:
     bridge: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TuningPlan:
+class TuningPlan(msgspec.Struct, frozen=True):
     """A job in seconds, of which `prepared_s` are over; `budget_s` is None where trials are the budget.
 
     `trials` are those of all operators that are to come. The shares of the operators are a guess: trials go

@@ -10,9 +10,10 @@ first where a bound is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from boards.files import write_file
 from toolkit.errors import InputError
@@ -26,12 +27,11 @@ Progress = Callable[[int, int], None]
 """Steps done, steps in all."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizeOptions:
+class QuantizeOptions(msgspec.Struct, frozen=True):
     """How to quantize; the defaults are those of the command."""
 
-    scheme: Scheme = field(default_factory=Scheme)
-    scale: ImageScale = field(default_factory=ImageScale)
+    scheme: Scheme = msgspec.field(default_factory=Scheme)
+    scale: ImageScale = msgspec.field(default_factory=ImageScale)
     samples: int = 128
     """At most so many are used, evenly taken from the data."""
     held_out: float = 0.2
@@ -40,11 +40,10 @@ class QuantizeOptions:
     """Leave out layers until the signal of every output is so far above the noise, in decibels."""
     until_agreement: float | None = None
     """Leave out layers until so large a share of the samples' largest outputs are where they were, 0 to 1."""
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class LayerNoise:
+class LayerNoise(msgspec.Struct, frozen=True):
     """A layer that can be quantized: decibels of signal to noise, None where nothing changed."""
 
     name: str
@@ -56,8 +55,7 @@ class LayerNoise:
     """Of the model's worst output where this layer alone is quantized: the lower, the more it hurts."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputChange:
+class OutputChange(msgspec.Struct, frozen=True):
     """An output of the model on the samples held out."""
 
     name: str
@@ -66,8 +64,7 @@ class OutputChange:
     """Share with the largest element of the last axis where it was; None for outputs of one dimension."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizeReport:
+class QuantizeReport(msgspec.Struct, frozen=True):
     model: Path
     output: Path
     calibrated: int

@@ -11,10 +11,10 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import msgspec
 import numpy as np
 
 from toolkit.errors import InputError
@@ -44,8 +44,7 @@ AXES_OPSET: Final = 13  # the first in which weights have a scale for each chann
 _REDUCED: Final = 64  # the magnitude that ONNX Runtime's reduce_range scales the largest weight to
 
 
-@dataclass(frozen=True, slots=True)
-class Scheme:
+class Scheme(msgspec.Struct, frozen=True):
     """How numbers become integers; the defaults are those of the command."""
 
     calibration: Calibration = "minmax"
@@ -54,8 +53,7 @@ class Scheme:
     narrow: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """A node that computes, by its name, and the nodes and the value that it ends with."""
 
     name: str

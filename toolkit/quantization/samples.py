@@ -9,10 +9,10 @@ FOLDER/*.png, *.jpg   of a model whose one input is an image: resized to it, (va
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,8 +27,7 @@ CHANNELS: Final = {1: "L", 3: "RGB"}  # of an image, and Pillow's name of them
 INSTALL: Final = "pip install 'tune-for-board[quantize]'"
 
 
-@dataclass(frozen=True, slots=True)
-class InputSpec:
+class InputSpec(msgspec.Struct, frozen=True):
     """An input of a model; None is a dimension that it leaves open."""
 
     name: str
@@ -44,16 +43,14 @@ class InputSpec:
         return len(shape) == len(self.shape) and all(wanted in (None, found) for wanted, found in known)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageScale:
+class ImageScale(msgspec.Struct, frozen=True):
     """How bytes of images become numbers: (value / 255 - mean) / std, one number a channel or for all."""
 
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
+class _Sample(msgspec.Struct, frozen=True):
     """A file for each input, and which row of them; None: the whole file."""
 
     files: tuple[Path, ...]

@@ -14,9 +14,10 @@ import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from toolkit.errors import RecordsError
 from toolkit.records.database import (
@@ -44,17 +45,16 @@ _LINE_BEGINS: Final = re.compile(rb'\{"(?:record|operator)_version":')
 _LARGEST_PAGE_BYTES: Final = 1 << 16  # of SQLite; what does not fit a page is in several places
 
 
-@dataclass(slots=True)
-class Salvaged:
+class Salvaged(msgspec.Struct):
     """What a store still holds: each intact line by its digest, in order, and what is damaged.
 
     `unreached` are intact lines of a sound store's journal that SQLite does not read: a power cut ended their
     transaction, or damage at the journal's end that looks the same.
     """
 
-    lines: dict[bytes, bytes] = field(default_factory=dict)
-    damage: list[str] = field(default_factory=list)
-    unreached: dict[bytes, bytes] = field(default_factory=dict)
+    lines: dict[bytes, bytes] = {}
+    damage: list[str] = []
+    unreached: dict[bytes, bytes] = {}
 
 
 def refuse_damaged(path: Path) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from toolkit.records.lines import RecordKey, TuningRecord
 
 
-@dataclass(frozen=True, slots=True)
-class FailureReason:
+class FailureReason(msgspec.Struct, frozen=True):
     """`count` trials failed with errors of one `kind`; text and configuration are those of the first."""
 
     kind: str
@@ -19,8 +19,7 @@ class FailureReason:
     configuration: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedFailures:
+class RecordedFailures(msgspec.Struct, frozen=True):
     """What failed of the `trials` recorded for one key."""
 
     key: RecordKey

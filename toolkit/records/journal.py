@@ -12,10 +12,10 @@ import functools
 import re
 import struct
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,8 +29,7 @@ SETTLE_S: Final = 0.01  # between two looks: much more than the write of a frame
 Words = NDArray[np.uint32]
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """A page that every transaction writes: the store's identity, then the transaction's number.
 
     `number` is that of the last one that the store holds without the log.

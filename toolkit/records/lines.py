@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
@@ -33,8 +32,7 @@ PREDICTED: Final = (
 BRIDGE: Final = "bridge"  # true for an operator that no model has, which was tuned to be reused
 
 
-@dataclass(frozen=True, slots=True)
-class RecordKey:
+class RecordKey(msgspec.Struct, frozen=True):
     """Which measurements may be compared: the space key names the version of the schedule space too."""
 
     operator_key: str

@@ -13,10 +13,11 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Final
+
+import msgspec
 
 from toolkit.errors import RecordsError
 from toolkit.records.damage import Salvaged, salvage
@@ -34,8 +35,7 @@ SQLITE_SHARED: Final = (510, 0x40000002)
 """SHARED_SIZE and SHARED_FIRST of SQLite: the bytes that every open connection to a store has locked."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreCheck:
+class StoreCheck(msgspec.Struct, frozen=True):
     """Intact records and operators of a store, what is damaged; after a repair, where the damaged file is."""
 
     path: Path

@@ -22,9 +22,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import astuple
 from pathlib import Path
 from typing import Final, TypeVar
+
+from msgspec.structs import astuple
 
 from cross.errors import ExpressionError
 from cross.expression.language.description import from_json

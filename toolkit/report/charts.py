@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8F6BD8", "#808080")
 """Okabe and Ito's colours, which the colour-blind can tell apart, with a violet for their black."""
@@ -20,8 +21,7 @@ Spec = dict[str, Any]
 Rows = Sequence[dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(msgspec.Struct, frozen=True):
     """One curve, or one bar in each group: x or names of groups, y (NaN: none), and the bounds around y."""
 
     label: str

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 GAP: Final = "  "
 READABLE: Final = 36  # characters of a text column that are worth more than an optional column
 LEAST: Final = 6  # characters that a cut cell keeps
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
+class _Column(msgspec.Struct, frozen=True):
     head: tuple[str, ...]
     cells: tuple[str, ...]
     text: bool

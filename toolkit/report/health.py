@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from boards.description import Board
 from toolkit.errors import BoardUnreachable
@@ -21,8 +22,7 @@ LEAST_FREE_BYTES: Final = 256 << 20
 BUSY_LOAD: Final = 0.5  # processes that want to run, per core
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(msgspec.Struct, frozen=True):
     """Every check of a board, in order. Unreachable boards have one check only: the link."""
 
     board: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
+import msgspec
 import numpy as np
 
 from toolkit.model_job.job_file import JobFile, JobOperator
@@ -20,8 +20,7 @@ LEAST_RANKED: Final = 4  # trials of one batch, below which their order says not
 Point = TypeVar("Point")
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """The best time so far, `best_s` after `trials` trials that took `seconds` in all."""
 
     trials: int
@@ -29,8 +28,7 @@ class Step:
     best_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
+class Prediction(msgspec.Struct, frozen=True):
     """A trial whose rank among the `batch` trials that one fit of the cost model chose was predicted.
 
     Both ranks are shares, 0 the fastest and 1 the slowest; a failure is the slowest.
@@ -41,8 +39,7 @@ class Prediction:
     measured: float
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """The board at `seconds` of tuning; None: it does not say."""
 
     seconds: float
@@ -50,8 +47,7 @@ class Sample:
     clock_hz: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorData:
+class OperatorData(msgspec.Struct, frozen=True):
     """An operator of the job with what its records say; before_s and after_s are seconds of a call."""
 
     operator: JobOperator
@@ -68,8 +64,7 @@ class OperatorData:
         return None if self.after_s is None else self.operator.count * self.after_s
 
 
-@dataclass(frozen=True, slots=True)
-class JobData:
+class JobData(msgspec.Struct, frozen=True):
     """A job in numbers; `whole` is the sum of the operators' times, of those that have any."""
 
     job: JobFile

@@ -11,11 +11,11 @@ import hashlib
 import html
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import vl_convert
 
 from boards.files import read_sealed, write_sealed
@@ -27,46 +27,40 @@ UNKNOWN: Final = "-"
 SCRIPTS: Final = "vegaEmbed"  # what the charts' script needs of the bundle
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(msgspec.Struct, frozen=True):
     """The title of a section."""
 
     text: str
     level: int = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """A paragraph; `kind` "note", "finding" or "question" sets it off."""
 
     text: str
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(msgspec.Struct, frozen=True):
     """Lines that are shown as they are."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """Names and values."""
 
     rows: Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     """A table's entry whose text is not what it is sorted by."""
 
     text: str
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(msgspec.Struct, frozen=True):
     """A table's entry that leads to another page of the same server."""
 
     text: str
@@ -76,8 +70,7 @@ class Link:
 Row = Sequence[str | float | Cell | Link | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """Rows that a click on a column sorts; None is unknown."""
 
     title: str
@@ -85,8 +78,7 @@ class Table:
     rows: Sequence[Row]
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(msgspec.Struct, frozen=True):
     """A Vega-Lite specification of one view, as wide as there is room. A page has one chart of a `name`."""
 
     name: str
@@ -94,8 +86,7 @@ class Chart:
     spec: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """A choice of what charts show: their parameter `shown` takes the text of the option."""
 
     label: str

@@ -14,11 +14,11 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
+import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -194,8 +194,7 @@ def application(pages: JobPages, token: str, *, every_s: float = EVERY_S) -> Sta
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(msgspec.Struct, frozen=True):
     """A server that is bound to a port of this machine and not running yet; `url` has its token."""
 
     url: str

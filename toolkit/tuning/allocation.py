@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from toolkit.tuning.convergence import ConvergenceRule, converged
 
 
-@dataclass(frozen=True, slots=True)
-class AllocationState:
+class AllocationState(msgspec.Struct, frozen=True):
     """The tuning of one operator so far.
 
     `weight`: how often the model computes it. `costs_s`: seconds per call of its trials in order, NaN for
@@ -47,8 +47,7 @@ class AllocationState:
         return len(self.costs_s) + self.pending
 
 
-@dataclass(frozen=True, slots=True)
-class AllocationOptions:
+class AllocationOptions(msgspec.Struct, frozen=True):
     """`past`: how much an operator's own past counts against optimism. `similar`: how many times faster than
     the best of its kind an operator is thought to become. `epsilon`: share of the batches that go to an
     operator drawn at random. `rule`: converged operators get nothing while others have not."""
@@ -56,7 +55,7 @@ class AllocationOptions:
     past: float = 0.5
     similar: float = 2.0
     epsilon: float = 0.05
-    rule: ConvergenceRule = field(default_factory=ConvergenceRule)
+    rule: ConvergenceRule = msgspec.field(default_factory=ConvergenceRule)
 
 
 def choose(

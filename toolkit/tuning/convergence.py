@@ -7,13 +7,12 @@ gained is a fair guess of what the next one will. An operator has converged when
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 
-@dataclass(frozen=True, slots=True)
-class ConvergenceRule:
+class ConvergenceRule(msgspec.Struct, frozen=True):
     """Converged: after `trials` or more, the last half of them, and at least the last `patience`, gained less
     than `share` of the best time."""
 

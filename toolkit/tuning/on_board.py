@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from boards.description import Board
@@ -136,8 +137,7 @@ class OpenTask(NamedTuple):
     runner: LiveRunner
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenBoard:
+class OpenBoard(msgspec.Struct, frozen=True, kw_only=True):
     """A connected board: what it takes to tune operators for one of its targets.
 
     `timing` None: as the board's file says.
@@ -176,8 +176,7 @@ def builder_for(target: Target, workers: int, tuning: TuningOptions) -> Builder:
     return Builder(target, workers=workers, nice=GIVE_WAY if tuning.overlap else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class BoardOptions:
+class BoardOptions(msgspec.Struct, frozen=True):
     """How operators are tuned on a board; None: as its file says. `workers` compiler processes.
 
     Without `winograd`, convolutions are computed directly only.
@@ -186,7 +185,7 @@ class BoardOptions:
     target: Target | None = None
     timing: RunnerOptions | None = None
     workers: int = 2
-    tuning: TuningOptions = field(default_factory=TuningOptions)
+    tuning: TuningOptions = msgspec.field(default_factory=TuningOptions)
     winograd: bool = True
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 
+import msgspec
 import numpy as np
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from cross.errors import ScheduleError
@@ -30,8 +31,7 @@ from toolkit.tuning.time_breakdown import TimeBreakdown
 SMALLEST_BATCH = 8  # an estimate: of fewer new measurements a cost model learns too little for a fit
 
 
-@dataclass(frozen=True, slots=True)
-class TuningOptions:
+class TuningOptions(msgspec.Struct, frozen=True):
     """How to search, and how trials are shared out.
 
     `overlap`: propose and build the next batch while the board measures; leave it off where the board is this
@@ -40,12 +40,12 @@ class TuningOptions:
     limit then.
     """
 
-    search: SearchOptions = field(default_factory=SearchOptions)
+    search: SearchOptions = msgspec.field(default_factory=SearchOptions)
     batch: int = 64
     seed: int = 0
     overlap: bool = False
     early_stop: bool = False
-    allocation: AllocationOptions = field(default_factory=AllocationOptions)
+    allocation: AllocationOptions = msgspec.field(default_factory=AllocationOptions)
 
 
 class OperatorSearch:

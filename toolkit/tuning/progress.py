@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from toolkit.errors import InputError
 from toolkit.measure.measurement import GIVEN_UP_S, IDENTICAL_CODE
@@ -15,8 +16,7 @@ from toolkit.records.lines import SPENT
 from toolkit.tuning.time_breakdown import TimeBreakdown, trial_time
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(msgspec.Struct, frozen=True):
     """When a tuning run ends; None: no such limit.
 
     `trials` measured configurations of each operator at most, `total` of all together, `seconds` for all
@@ -41,8 +41,7 @@ class Budget:
         return self.seconds() if callable(self.seconds) else self.seconds
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorStarted:
+class OperatorStarted(msgspec.Struct, frozen=True):
     """An operator has its first turn; `resumed` of its `trials` (None: no limit) are recorded already."""
 
     operator: str
@@ -50,8 +49,7 @@ class OperatorStarted:
     trials: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class TrialDone:
+class TrialDone(msgspec.Struct, frozen=True):
     """One configuration was measured and stored: `trial` of the operator's `trials` (None: no limit).
 
     Rate and time left are the whole run's; `time_left_s` is infinite where no limit is known.
@@ -66,8 +64,7 @@ class TrialDone:
     time_left_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class TuningResult:
+class TuningResult(msgspec.Struct, frozen=True):
     """What is known about an operator at the end of a run.
 
     `default` is the untuned schedule's record, `best` the fastest; None where none of that kind ran without
@@ -104,8 +101,7 @@ class TuningResult:
         return _gflops(self.flops, self.default)
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorDone:
+class OperatorDone(msgspec.Struct, frozen=True):
     """No more trials of an operator in this run."""
 
     operator: str

@@ -7,8 +7,8 @@ run that is started again goes on as it would have gone on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from device_runtime.protocol import MeasureFailure
@@ -29,16 +29,14 @@ from toolkit.tuning.progress import (
 from toolkit.tuning.time_breakdown import Activity, ActivityTimer, Clock
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """An operator, and how many of its configurations are tried next."""
 
     search: OperatorSearch
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """A built batch: its rows int64 [N, K], an iterator that measures them, seconds per call so far."""
 
     search: OperatorSearch
@@ -47,8 +45,7 @@ class Prepared:
     costs_s: list[float]
 
 
-@dataclass(slots=True)
-class TuningRun:
+class TuningRun(msgspec.Struct):
     """The steps of Algorithm 1 and the state that they share."""
 
     searches: list[OperatorSearch]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from cross.expression.language.operator import Operator
 from cross.loopnest.program import Programs
@@ -14,8 +15,7 @@ from toolkit.explore.space import Identify
 from toolkit.records import RecordKey
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """One operator to tune; `name` is for messages.
 
     `weight`: how often the model computes it. Operators of one `kind` reach similar throughputs.
@@ -41,8 +41,7 @@ class Task:
     bridge: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorTask(Task):
+class OperatorTask(Task, frozen=True, kw_only=True):
     """A task whose space is the schedule space of an operator; `programs` are that space's loop nests."""
 
     programs: Programs

@@ -9,9 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
 from enum import IntEnum
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from toolkit.records import TuningRecord
 from toolkit.records.lines import SPENT
@@ -27,8 +29,7 @@ class Activity(IntEnum):
     PROPOSE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class TimeBreakdown:
+class TimeBreakdown(msgspec.Struct, frozen=True):
     """Seconds of a run, or of a part of it.
 
     `wall_s` is the sum of `measure_s` (for the trials of batches: waiting for the board's answers and storing
@@ -46,7 +47,7 @@ class TimeBreakdown:
     hidden_s: float = 0.0
 
     def __add__(self, other: TimeBreakdown) -> TimeBreakdown:
-        return TimeBreakdown(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+        return TimeBreakdown(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
     @property
     def busy_share(self) -> float:
@@ -75,7 +76,7 @@ class TimeBreakdown:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> TimeBreakdown:
         """The breakdown that `plain` wrote; unknown names are ignored."""
-        return cls(**{f.name: float(plain.get(f.name, 0.0)) for f in fields(cls)})
+        return cls(**{name: float(plain.get(name, 0.0)) for name in cls.__struct_fields__})
 
 
 def trial_time(record: TuningRecord) -> TimeBreakdown:

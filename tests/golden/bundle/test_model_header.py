@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
+
+from msgspec.structs import replace
 
 from tests.bundles import small_model
 from tests.conftest import GoldenCheck
@@ -13,5 +14,5 @@ from toolkit.bundle.manifest import TensorSpec
 def test_header_of_a_small_model(golden: GoldenCheck) -> None:
     plan = small_model().plan
     image = TensorSpec("data_0", (1, 3, 224, 224), "float32", "NCHW")
-    plan = dataclasses.replace(plan, name="small network", inputs=(image, *plan.inputs))
+    plan = replace(plan, name="small network", inputs=(image, *plan.inputs))
     golden("model.h", library.header(plan))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
+from msgspec.structs import replace
 
 from boards.board import UnknownLevel, load
 from boards.features import LEVELS
@@ -62,4 +61,4 @@ def test_what_is_no_level_of_this_machine_is_refused(name: str, words: str) -> N
 
 def test_an_arm_host_has_no_such_levels() -> None:
     with pytest.raises(UnknownLevel, match="of a machine that is x86_64"):
-        load("host:x86-64-v2", facts=dataclasses.replace(ZEN4, architecture="aarch64"))
+        load("host:x86-64-v2", facts=replace(ZEN4, architecture="aarch64"))

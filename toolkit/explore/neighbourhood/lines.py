@@ -8,9 +8,9 @@ each dimension a histogram of those places, for each set of the last one the lin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,8 +18,7 @@ Positions = NDArray[np.int64]
 Table = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(msgspec.Struct, frozen=True):
     """A dimension of `extent` elements: block n reaches the positions `sets[which[n]]`, each ascending."""
 
     extent: int

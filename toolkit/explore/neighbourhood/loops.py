@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from cross.expression.language.affine import affine
 from cross.expression.language.operator import Operator, reads
@@ -20,16 +21,14 @@ class IrregularLoops(InputError):
     """The loops of an operator do not say what they touch: the message says which index is in the way."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dimension:
+class Dimension(msgspec.Struct, frozen=True):
     """One dimension of an input: its extent, padding included, and (position, step) of the loops along it."""
 
     extent: int
     steps: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MajorLoops:
+class MajorLoops(msgspec.Struct, frozen=True):
     """The loops that most of the work runs in: `space` then `reduce`, which number the steps of `inputs`.
 
     `split` is the position in `reduce` of the one loop whose data is staged piece by piece; None without.

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,8 +55,7 @@ def points(sizes: Sizes, level: int) -> int:
     return math.prod(math.prod(tile[level:]) for tile in sizes.values())
 
 
-@dataclass(frozen=True, slots=True)
-class TileShapes:
+class TileShapes(msgspec.Struct, frozen=True):
     """Looks for configurations of a space whose tiles have given sizes.
 
     `like`: the sizes of a program that tiles are near to; `template`: a configuration, int64 [K], that gives

@@ -6,8 +6,7 @@ arcs: every step is one numpy operation over a row or a column.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +19,7 @@ class UnreachableNode(ToolkitError):
     """No arborescence: some node cannot be reached from the root."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arborescence:
+class Arborescence(msgspec.Struct, frozen=True):
     """`parents` [N]: the node before each one, -1 for the root and what is left out; `cost`: of all arcs."""
 
     parents: NDArray[np.int64]

@@ -7,8 +7,8 @@ padding. What comes behind it (bias, activation) is left out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from cross.expression.language.affine import affine
@@ -20,8 +20,7 @@ from toolkit.reuse.names import Hops
 from toolkit.reuse.plan.bridges import Extents, bridges_of
 
 
-@dataclass(frozen=True, slots=True)
-class Bridge:
+class Bridge(msgspec.Struct, frozen=True):
     """A bridge operator with its major loops."""
 
     operator: Operator

@@ -7,10 +7,10 @@ over all of them is computed, so that the same operators always give the same pl
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from cross.schedule.tiles import divisors
@@ -80,8 +80,7 @@ def expected_trials(target: MajorLoops, source: MajorLoops) -> float:
     return float((reused.shares * of_block).cumsum()[-1] / reused.shares.sum())
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
+class _Pair(msgspec.Struct, frozen=True):
     """How many times more points all loops and the space loops of a target have than a source's; `same`: and
     the reductions are equal."""
 
@@ -95,8 +94,7 @@ class _Pair:
         return _Pair(target.size / source.size, target.points / source.points, same)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Reused:
+class _Reused(msgspec.Struct, frozen=True, eq=False):
     """The draws of a reused program: block sizes [R], their weights, and the thread counts of all of them one
     after the other, of which block r has those from `first[r]` on, `threads[r]` of them."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from toolkit.records import Records
 from toolkit.records.lines import BRIDGE, REUSED
 
 
-@dataclass(frozen=True, slots=True)
-class Descent:
+class Descent(msgspec.Struct, frozen=True):
     """An operator on a target: `reuses` is the key of the operator whose program its search began with, empty
     for none; `best_s` seconds of its fastest program, None where nothing ran without failure. `bridge`: no
     model has it, it was tuned to be reused."""

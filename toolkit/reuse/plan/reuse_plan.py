@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from toolkit.explore.neighbourhood.loops import MajorLoops
@@ -29,8 +29,7 @@ Expected = Callable[[MajorLoops, MajorLoops], float]
 """Expected trials of the rounds for the first operator that begin with a program of the second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """An operator of a set.
 
     `loops`: None where it cannot take part in reuse. `share`: its part of the model's work, 0 for one that is
@@ -46,8 +45,7 @@ class Candidate:
     bridge: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReuseOptions:
+class ReuseOptions(msgspec.Struct, frozen=True):
     """`trials` of the search for an operator that reuses nothing. `worth`: how many trials one per cent of
     the model's latency is worth; 0 counts trials alone, as the paper does. `bridges` that may be tuned."""
 
@@ -56,8 +54,7 @@ class ReuseOptions:
     bridges: Hops = "one-hop"
 
 
-@dataclass(frozen=True, slots=True)
-class ReuseStep:
+class ReuseStep(msgspec.Struct, frozen=True):
     """An operator (`position` in the set) that begins with the program of another, or of none (None)."""
 
     position: int
@@ -65,8 +62,7 @@ class ReuseStep:
     trials: float
 
 
-@dataclass(frozen=True, slots=True)
-class ReusePlan:
+class ReusePlan(msgspec.Struct, frozen=True):
     """The steps, in generations: the operators of one need only programs of generations before it."""
 
     generations: tuple[tuple[ReuseStep, ...], ...]

@@ -7,10 +7,10 @@ whole reduction.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,8 +21,7 @@ from toolkit.explore.neighbourhood.loops import MajorLoops
 GPU_LINE_BYTES: Final = 32  # what a load of a warp fetches at once
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BlockShapes:
+class BlockShapes(msgspec.Struct, frozen=True, eq=False):
     """The best shape of every size, in the order of the sizes.
 
     `sizes` [D]: the divisors of the points; `shapes` [D, A]; `lines` [D]: what each touches; `loads` [D]:

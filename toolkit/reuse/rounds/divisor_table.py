@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -69,8 +69,7 @@ class DivisorTable:
         return Ranges(first, last, extended)
 
 
-@dataclass(frozen=True, slots=True)
-class Ranges:
+class Ranges(msgspec.Struct, frozen=True):
     """Positions among the divisors of each number, [first, last); `extended`: and the one beyond the end."""
 
     first: Places

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import numpy as np
 
 from cross.schedule.gpu_tiles import UNROLL_LIMITS
@@ -30,8 +30,7 @@ from toolkit.reuse.rounds.gpu_unroll import default_unroll, other_unrolls
 from toolkit.reuse.rounds.sizes import thread_counts
 
 
-@dataclass(frozen=True, slots=True)
-class Reuse:
+class Reuse(msgspec.Struct, frozen=True):
     """Shared by the searches of all block sizes: the space and its tiles, loops and features of the reused
     program, and the configuration that gives all other knobs their values."""
 
@@ -50,8 +49,7 @@ class Reuse:
         return max(1, limits.warp_size)
 
 
-@dataclass(frozen=True, slots=True)
-class BlockSearch:
+class BlockSearch(msgspec.Struct, frozen=True):
     """The rounds of one block, around its fastest configuration; `template`: without a number of threads."""
 
     reuse: Reuse

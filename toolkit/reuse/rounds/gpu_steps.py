@@ -8,7 +8,8 @@ unrolled (gpu_unroll.py), and how long the vectors are that it fetches with.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 from toolkit.explore.neighbourhood.loops import MajorLoops
 from toolkit.reuse.rounds.block_shape import loaded_elements
@@ -18,8 +19,7 @@ VECTORS = (2, 4)
 CLOSE = 1e-9  # how far the range of the default fetches is widened: it has no effect but on rounding
 
 
-@dataclass(frozen=True, slots=True)
-class GpuFeatures:
+class GpuFeatures(msgspec.Struct, frozen=True):
     """The sizes of a tuned GPU program that reuse keeps to on the same hardware.
 
     `block` points of a block, `threads` of one, `fetches` along the split loop, `loaded` elements that a
@@ -34,8 +34,7 @@ class GpuFeatures:
     unroll: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ratios:
+class Ratios(msgspec.Struct, frozen=True):
     """How the operator to tune compares to the reused one, for one size of a block: `increase` of all
     points, `blocks` of the number of blocks (q), `loads` of a fetch when there are as many (ld)."""
 

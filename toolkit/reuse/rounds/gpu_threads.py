@@ -11,8 +11,7 @@ what a load of all threads takes times the elements that a thread loads:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,8 +26,7 @@ LANES = 32
 Costs = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Staging:
+class Staging(msgspec.Struct, frozen=True):
     """How a block's inputs reach its threads: `fetched` iterations of each reduction loop at a time, into
     shared memory or not; `lanes` threads load at once."""
 
@@ -37,8 +35,7 @@ class Staging:
     lanes: int = LANES
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadShapes:
+class ThreadShapes(msgspec.Struct, frozen=True):
     """Splits of one block: virtual threads, threads, and points of a thread between those of its virtual
     threads, along each space loop: int64 [N, S] each."""
 

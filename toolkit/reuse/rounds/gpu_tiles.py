@@ -7,8 +7,8 @@ elements of a thread), a reduction axis (middle, inner) steps of what a block fe
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,8 +29,7 @@ BELOW = {option: option + 1 for option in UNROLL_LIMITS}
 Row = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class TileSides:
+class TileSides(msgspec.Struct, frozen=True):
     """The tiles of one program: of every space loop, and of every reduction loop."""
 
     virtual: tuple[int, ...]
@@ -57,8 +56,7 @@ class TileSides:
         return thread_body(self.virtual, self.outer, self.inner, self.middle, self.innermost, written=True)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuTiles:
+class GpuTiles(msgspec.Struct, frozen=True):
     """The knobs of a contraction in a space. `vectors`: (input, column of its vector knob). `shared`: the
     column of the knob whose choice 0 stages inputs in shared memory, None where the board has none."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from toolkit.explore.neighbourhood.footprint import input_elements
 from toolkit.explore.neighbourhood.loops import MajorLoops
@@ -17,8 +18,7 @@ from toolkit.explore.neighbourhood.loops import MajorLoops
 Sides = Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class BodyLoop:
+class BodyLoop(msgspec.Struct, frozen=True):
     """A loop of a thread: which of the operator's loops it is a part of, how often it runs, how many
     statements it makes of one (a vector: 1), and whether it is unrolled whatever the option."""
 
@@ -28,8 +28,7 @@ class BodyLoop:
     always: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadBody:
+class ThreadBody(msgspec.Struct, frozen=True):
     """The loops that a thread runs for one fetch, innermost first; the operator's loops are `spaces` space
     loops and then `reduces` reduction loops."""
 

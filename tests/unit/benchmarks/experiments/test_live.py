@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import asdict
 
 from benchmarks.experiments.again import FILE, Pair, Timed, timed_pairs
 from benchmarks.experiments.collect import LEARNED, RANDOM, TRANSFER
@@ -92,7 +92,7 @@ def test_curves_by_time_begin_with_nothing_and_end_with_the_best() -> None:
 
 def _record(operator: str, trial: int, row: list[int], cost_s: float | None) -> TuningRecord:
     space = programs_of(operator).space
-    key = dataclasses.asdict(record_key(space, target_of(HERE)[0]))
+    key = asdict(record_key(space, target_of(HERE)[0]))
     return TuningRecord(
         **key,
         configuration=space.describe(space.configuration(np.array(row))),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict
 
 from benchmarks.experiments.cells import Cell, described
 from benchmarks.experiments.collected import HERE, collected, programs_of, records_path, target_of
@@ -32,7 +33,7 @@ def _collect(work: Path, operator: str, count: int) -> None:
     table = make_features("relation", programs)(batch)
     weights = np.random.default_rng(2).normal(size=table.shape[1])
     costs_s = 1e-4 * np.exp(0.02 * (table - table.mean(axis=0)) @ weights)
-    key = dataclasses.asdict(record_key(space, target_of(HERE)[0]))
+    key = asdict(record_key(space, target_of(HERE)[0]))
     with Records(records_path(work, "random", 0)) as records:
         records.add(
             *(

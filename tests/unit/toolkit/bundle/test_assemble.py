@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from benchmarks.seeded_model import write
@@ -127,7 +127,7 @@ def test_no_step_writes_what_it_reads(graph: Graph, default_kernels: dict[str, O
 def test_equal_weights_are_stored_once(graph: Graph, default_kernels: dict[str, OperatorKernel]) -> None:
     """Both convolutions with `w2` and `b2` read the same bytes, once for each way to pack them."""
     plain = {
-        key: dataclasses.replace(kernel, packings=(None,) * len(kernel.packings))
+        key: replace(kernel, packings=(None,) * len(kernel.packings))
         for key, kernel in default_kernels.items()
     }
     plan = assemble(graph, plain, host_target())

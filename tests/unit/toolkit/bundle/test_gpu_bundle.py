@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boards.board import load
 from cross.nvrtc import usage
@@ -78,7 +78,7 @@ def test_a_plan_whose_places_are_not_aligned_for_a_gpu_is_refused() -> None:
     plan = opencl_plan()
     steps = (plan.steps[0], Step("k_dense", (BufferRef("arena", 64), *plan.steps[1].buffers[1:])))
     with pytest.raises(InputError, match=f"arena offset 64 is not a multiple of {GPU_ALIGNMENT} bytes"):
-        build(dataclasses.replace(plan, steps=steps), load("pocl").target("opencl"))
+        build(replace(plan, steps=steps), load("pocl").target("opencl"))
 
 
 def untuned(folder: Path, target_name: str, board: str) -> ModelPlan:
@@ -103,7 +103,7 @@ def test_cubins_are_for_the_board_and_within_its_limits(
     pytest.importorskip("nvidia.cuda_nvrtc")
     gpu = load(board).target("gpu")
     assert gpu.gpu is not None
-    contents = dataclasses.replace(
+    contents = replace(
         gpu_contents(), models=(build(untuned(tmp_path, "gpu", board), gpu),), golden=golden(tmp_path)
     )
     bundle = opened(contents, key, tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import re
 import resource
 import shutil
@@ -14,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from cross.errors import LinkError
 from cross.link import compile_c
@@ -206,7 +206,7 @@ def test_empty_tensors_are_passed(model: SmallModel, tmp_path: Path, python: str
         pytest.skip("no Python 3.8 here")
     nothing = TensorSpec("nothing", (0, 3))
     specs = {role: (*getattr(model.plan, role), nothing) for role in ("inputs", "outputs")}
-    built = library.build(dataclasses.replace(model.plan, **specs), host_target())
+    built = library.build(replace(model.plan, **specs), host_target())
     (tmp_path / "model.so").write_bytes(built.shared_object)
     (tmp_path / "tfb_model.py").write_bytes(MODULE.read_bytes())
     script = """
@@ -248,7 +248,7 @@ def test_only_the_interface_is_exported(folder: Path) -> None:
 
 
 def test_the_first_run_finds_all_weights_mapped(model: SmallModel, tmp_path: Path) -> None:
-    plan = dataclasses.replace(model.plan, parameters=model.plan.parameters + bytes(1 << 22))
+    plan = replace(model.plan, parameters=model.plan.parameters + bytes(1 << 22))
     path = tmp_path / "weights.so"
     path.write_bytes(library.build(plan, host_target()).shared_object)
     loaded, instance = ctypes.CDLL(str(path)), ctypes.c_void_p()
@@ -299,7 +299,7 @@ def test_the_first_run_finds_the_stacks_of_all_threads(local_bytes: int, tmp_pat
     of the other are missing but for a few."""
     pages = (1 << 20) // resource.getpagesize()
     code = compile_c(ON_STACKS, host_target())
-    kernel = dataclasses.replace(small_model().plan.kernels[0], code=code, local_bytes=local_bytes)
+    kernel = replace(small_model().plan.kernels[0], code=code, local_bytes=local_bytes)
     plan = _changed(kernels=(kernel,), steps=(Step("k_scale", (BufferRef("output", 0),), "stacks"),))
     path = tmp_path / "stacks.so"
     path.write_bytes(library.build(plan, host_target()).shared_object)
@@ -340,7 +340,7 @@ def test_loops_are_not_left_turned_where_a_kernel_fails(tmp_path: Path) -> None:
             return calls == 3;
         }
     """
-    kernel = dataclasses.replace(small_model().plan.kernels[0], code=compile_c(source, host_target()))
+    kernel = replace(small_model().plan.kernels[0], code=compile_c(source, host_target()))
     step = Step("k_scale", (BufferRef("output", 0),), "begins")
     plan = _changed(kernels=(kernel,), steps=(step, Loop(3, (step,), alternating=True)))
     path = tmp_path / "failing.so"
@@ -361,24 +361,24 @@ def test_same_plan_same_bytes(model: SmallModel) -> None:
 def test_odd_names_do_not_break_the_source() -> None:
     model = small_model()
     spec = TensorSpec('in"put\n*/ \\ é', (4, 8))
-    renamed = dataclasses.replace(
+    renamed = replace(
         model.plan,
         name="a */ name",
         inputs=(spec,),
-        steps=tuple(dataclasses.replace(step, layer="/* layer */ \n x") for step in model.plan.steps),
+        steps=tuple(replace(step, layer="/* layer */ \n x") for step in model.plan.steps),
     )
     built = library.build(renamed, host_target())
     assert b'in"put?* / ? ?' in built.header.replace(b"\\", b"?")
 
 
 def test_a_missing_symbol_is_a_link_error(model: SmallModel) -> None:
-    broken = dataclasses.replace(model.plan.kernels[0], code=model.plan.kernels[1].code)
+    broken = replace(model.plan.kernels[0], code=model.plan.kernels[1].code)
     with pytest.raises(LinkError):
-        library.build(dataclasses.replace(model.plan, kernels=(broken, model.plan.kernels[1])), host_target())
+        library.build(replace(model.plan, kernels=(broken, model.plan.kernels[1])), host_target())
 
 
 def _changed(**changes: object) -> ModelPlan:
-    return dataclasses.replace(small_model().plan, **changes)
+    return replace(small_model().plan, **changes)
 
 
 def _one_step(kind: Kind, at: int, symbol: str = "k_scale") -> ModelPlan:

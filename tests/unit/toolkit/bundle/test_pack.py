@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boards.board import load
 from tests.bundles import contents, host_target, small_model
@@ -63,9 +63,9 @@ def test_the_manifest_says_where_everything_comes_from(bundle: verify.VerifiedBu
 
 
 def test_a_bundle_may_serve_several_targets(key: sign.SigningKey, tmp_path: Path) -> None:
-    other = msgspec.structs.replace(load("emulated-a53").target(None), name="a53")
+    other = replace(load("emulated-a53").target(None), name="a53")
     here = small_model()
-    both = dataclasses.replace(
+    both = replace(
         contents(here), models=(build(here.plan, host_target()), build(small_model(target=other).plan, other))
     )
     path = tmp_path / "both.tfb"
@@ -152,8 +152,8 @@ def test_the_host_trusts_itself_and_its_allowed_signers(tmp_path: Path) -> None:
 
 def _golden(**changes: object) -> BundleContents:
     model = small_model()
-    golden = dataclasses.replace(GoldenData((model.x,), (model.y,)), **changes)
-    return dataclasses.replace(contents(model), golden=golden)
+    golden = replace(GoldenData((model.x,), (model.y,)), **changes)
+    return replace(contents(model), golden=golden)
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def _golden(**changes: object) -> BundleContents:
         (lambda: _golden(inputs=()), "golden inputs: expected 1 arrays, found 0"),
         (lambda: _golden(outputs=(np.zeros((4, 4), np.float32),)), r"expected float32 \(4, 3\), found"),
         (lambda: _golden(outputs=(np.full((4, 3), np.nan, np.float32),)), "holds values that are not finite"),
-        (lambda: dataclasses.replace(_golden(), models=()), "has no model"),
-        (lambda: dataclasses.replace(_golden(), models=_golden().models * 2), "two models for one target"),
+        (lambda: replace(_golden(), models=()), "has no model"),
+        (lambda: replace(_golden(), models=_golden().models * 2), "two models for one target"),
     ],
 )
 def test_contents_that_contradict_themselves(
@@ -200,7 +200,7 @@ def test_part_paths_stay_inside(bundle: verify.VerifiedBundle, path: str) -> Non
     part = manifest.Part(path=path, size_bytes=0, sha256="0" * 64)
     parts = tuple(sorted((*bundle.manifest.parts, part), key=lambda one: one.path))
     with pytest.raises(VerificationError, match="expected lower-case names"):
-        manifest.check(msgspec.structs.replace(bundle.manifest, parts=parts))
+        manifest.check(replace(bundle.manifest, parts=parts))
 
 
 def test_a_manifest_in_another_spelling_is_refused(bundle: verify.VerifiedBundle) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from tests.jobs import finished, job_in, recorded
 from toolkit.cli import watch
@@ -23,7 +23,7 @@ def report_of(folder: Path) -> TuneReport:
         log.begin(job)
         report = finished(job, folder).report
         assert report is not None
-        report = dataclasses.replace(report, job=log.path)
+        report = replace(report, job=log.path)
         log.done(report)
     return report
 
@@ -35,10 +35,10 @@ def test_a_finished_job_writes_its_page_beside_the_bundle(tmp_path: Path) -> Non
 
 
 def test_a_job_without_a_page_has_succeeded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = dataclasses.replace(report_of(tmp_path), bundle=tmp_path / "missing" / "small.tfb")
+    report = replace(report_of(tmp_path), bundle=tmp_path / "missing" / "small.tfb")
     assert with_page(report) == report
     assert "no page: the page cannot be written to" in capsys.readouterr().err
-    assert with_page(dataclasses.replace(report, job=None)).page is None
+    assert with_page(replace(report, job=None)).page is None
 
 
 def test_the_extra_that_watching_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

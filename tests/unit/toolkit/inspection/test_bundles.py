@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from tests.bundles import small_model, write_bundle
 from toolkit.bundle.sign import open_key
@@ -27,12 +27,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     own = open_key(tmp_path / "home/.config/tune-for-board/signing_key")
     model = small_model()
     scale, dense = model.plan.kernels
-    other = msgspec.structs.replace(
-        dense.provenance, configuration={"tile_i": 8, "order": ["i", "j"]}, seconds=1.5e-6
-    )
-    kernels = (scale, dataclasses.replace(dense, provenance=other))
+    other = replace(dense.provenance, configuration={"tile_i": 8, "order": ["i", "j"]}, seconds=1.5e-6)
+    kernels = (scale, replace(dense, provenance=other))
     changed = small_model(2)
-    changed = dataclasses.replace(changed, plan=dataclasses.replace(changed.plan, kernels=kernels))
+    changed = dataclasses.replace(changed, plan=replace(changed.plan, kernels=kernels))
     write_bundle(tmp_path, own, model, "a.tfb")
     write_bundle(tmp_path, own, changed, "b.tfb", counter=2)
     write_bundle(tmp_path, open_key(tmp_path / "stranger"), model, "stranger.tfb")

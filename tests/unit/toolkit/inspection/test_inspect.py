@@ -6,10 +6,10 @@ import dataclasses
 import json
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import asdict, replace
 
 from boards.board import load
 from cross.expression import Operator, placeholder
@@ -48,7 +48,7 @@ def store(path: Path, board_name: str, *operators: Operator, winograd: bool = Tr
             space = space_of(operator, board.target(), winograd=winograd)
             records.describe(OperatorLine(operator_key=operator.key, description=to_json(operator)))
             described = space.describe(space.default())
-            key = dataclasses.asdict(record_key(space, board))
+            key = asdict(record_key(space, board))
             records.add(
                 TuningRecord(
                     **key, configuration=described, seconds=(SECONDS,), timestamp_s=0.0, seed=0, trial=0
@@ -93,17 +93,17 @@ def test_the_kernels_of_a_bundle_are_those_that_it_was_packed_with(
     records = store(tmp_path / "r.db", "host", operator)
     space = space_of(operator, board.target())
     model = small_model(target=board.target())
-    made = msgspec.structs.replace(
+    made = replace(
         model.plan.kernels[0].provenance,
         operator_key=operator.key,
         configuration=space.describe(space.default()),
     )
     symbols = [kernel.provenance.symbol for kernel in model.plan.kernels]
     kernels = tuple(
-        dataclasses.replace(kernel, provenance=msgspec.structs.replace(made, symbol=symbol))
+        replace(kernel, provenance=replace(made, symbol=symbol))
         for kernel, symbol in zip(model.plan.kernels, symbols, strict=True)
     )
-    model = dataclasses.replace(model, plan=dataclasses.replace(model.plan, kernels=kernels))
+    model = dataclasses.replace(model, plan=replace(model.plan, kernels=kernels))
     bundle = write_bundle(tmp_path, open_key(tmp_path / "home/.config/tune-for-board/signing_key"), model)
 
     def invoke(*arguments: str) -> tuple[int, str]:
@@ -139,10 +139,10 @@ def test_a_gpu_kernel_is_told_by_its_launches(tmp_path: Path) -> None:
 def test_one_kernel_is_named_by_its_number_its_layer_or_its_key(tmp_path: Path) -> None:
     path = store(tmp_path / "r.db", "rpi3b", conv(32), conv(64))
     found = found_kernels(path, path, (), board=load("rpi3b"))
-    first = dataclasses.replace(found[0], layers=("stem",))
+    first = replace(found[0], layers=("stem",))
     both = (first, found[1])
     assert chosen_kernel(both, "2") is found[1]
-    assert chosen_kernel((dataclasses.replace(first, layers=("a", "b")), found[1]), "slowest").layers == (
+    assert chosen_kernel((replace(first, layers=("a", "b")), found[1]), "slowest").layers == (
         "a",
         "b",
     )
@@ -151,7 +151,7 @@ def test_one_kernel_is_named_by_its_number_its_layer_or_its_key(tmp_path: Path) 
     for wrong in ("", "3", "nothing"):
         with pytest.raises(InputError, match="expected a number from 1 to 2"):
             chosen_kernel(both, wrong)
-    stale = dataclasses.replace(first, configuration={"no such knob": [1]}, space_key="")
+    stale = replace(first, configuration={"no such knob": [1]}, space_key="")
     with pytest.raises(InputError, match="tune the operator again"):
         stale.programs()
 
@@ -167,13 +167,13 @@ def test_the_words_follow_the_loops() -> None:
 
 
 def test_the_lower_roof_holds() -> None:
-    target = msgspec.structs.replace(load("rpi3b").target(), peak_gflops=10.0, bandwidth_gbs=1.0)
+    target = replace(load("rpi3b").target(), peak_gflops=10.0, bandwidth_gbs=1.0)
     operator = conv(32)
     moved = 4 * (14 * 14 * 16 + 9 * 16 * 32 + 14 * 14 * 32)
     arithmetic = roof_of(operator, target, 1e-2)
     assert (arithmetic.bound, arithmetic.measured) == ("the arithmetic", True)
     assert arithmetic.share == pytest.approx(operator.flops / 1e10 / 1e-2)
-    slow = roof_of(operator, msgspec.structs.replace(target, bandwidth_gbs=1e-3), 1.0)
+    slow = roof_of(operator, replace(target, bandwidth_gbs=1e-3), 1.0)
     assert slow.bound == "main memory" and slow.share == pytest.approx(moved / 1e6)
     assert np.isclose(slow.gflops, operator.flops / 1e9)
 
@@ -191,7 +191,7 @@ def test_the_nearest_alternatives_are_told_with_what_they_cost(tmp_path: Path) -
         tried = [(near, (4 * SECONDS,)), (near, (3 * SECONDS,)), (drawn[0], ()), (one, (SECONDS,))]
         for trial, (configuration, seconds) in enumerate(tried, 1):
             error = "" if seconds else "wrong_answer"
-            records.add(msgspec.structs.replace(
+            records.add(replace(
                 first, configuration=configuration, seconds=seconds, error_kind=error, trial=trial
             ))  # fmt: skip
     found = inspected(kernel)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
-import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boards.board import load
 from boards.description import MeasureDefaults
@@ -269,7 +268,7 @@ def test_equal_machine_code_of_other_programs_is_measured_once(builder: Builder)
 
         def nest(self, configuration: Configuration) -> LoopNest:
             self.odd = not self.odd
-            return msgspec.structs.replace(super().nest(configuration), name="odd" if self.odd else "even")
+            return replace(super().nest(configuration), name="odd" if self.odd else "even")
 
     programs, board = Renamed(PROGRAMS.space), NotedBoard()
     assert programs.nest(PROGRAMS.space.default()) != programs.nest(PROGRAMS.space.default())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from toolkit.errors import InputError
 from toolkit.model_job.tuning_plan import (

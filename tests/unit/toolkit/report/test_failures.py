@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from tests.unit.toolkit.report.test_displays import RECORD, planned, result
 from tests.unit.toolkit.report.test_tables import CONV

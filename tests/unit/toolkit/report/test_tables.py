@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from toolkit.measure.comparison import Comparison
 from toolkit.model_job.options import FallbackReport, Latency, OperatorReport, TuneReport

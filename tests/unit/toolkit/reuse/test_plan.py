@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.unit.toolkit.reuse.operators import RESNET50, conv, product
 from toolkit.explore.neighbourhood.loops import MajorLoops

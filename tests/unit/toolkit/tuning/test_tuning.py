@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from scipy.stats import spearmanr
 
 from cross.errors import ScheduleError
@@ -318,7 +318,7 @@ def test_recorded_configurations_must_fit_the_space(records: Records) -> None:
 
 
 def replace_record(records: Records, configuration: dict[str, object]) -> TuningRecord:
-    return msgspec.structs.replace(records.for_key(KEY)[0], configuration=configuration)
+    return replace(records.for_key(KEY)[0], configuration=configuration)
 
 
 def several(count: int = 3) -> list[tuple[Task, ReplayRunner]]:
