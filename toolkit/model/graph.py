@@ -52,8 +52,8 @@ class QuantizedWeights(msgspec.Struct, frozen=True):
         return int(self.integers.shape[0] // self.scales.shape[0])
 
 
-class Value(msgspec.Struct, frozen=True):
-    """One tensor of the network; `data` is set when it is known ahead of time (a weight)."""
+class Value(msgspec.Struct, frozen=True, eq=False):
+    """One tensor of the network, compared by identity; `data` is set when known ahead of time (a weight)."""
 
     name: str
     shape: tuple[int, ...]
