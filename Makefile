@@ -56,7 +56,7 @@ static: venv  ## format, lint, types and import contracts alone
 quick: venv  ## the quick tests alone
 	+MAKEFLAGS= $(BIN)/python -m pytest -m "not slow and not emulated and not board" $(PARALLEL) $(PYTEST_ARGS)
 
-test: venv  ## set up everything, then run every test that needs no board (9 to 19 minutes on two cores)
+test: venv  ## set up everything, then run every test that needs no board (9 to 20 minutes on two cores)
 	@.ci/system-packages
 	@$(MAKE) --no-print-directory emulation
 	$(BIN)/python -m pytest -m "not board" $(PARALLEL) $(PYTEST_ARGS)

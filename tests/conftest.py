@@ -13,9 +13,8 @@ from hypothesis import settings
 settings.register_profile("unhurried", deadline=None)  # the machine may be busy
 settings.load_profile("unhurried")
 
-WAITING = frozenset(
-    {"browser", "loopback", "torture"}
-)  # their tests start programs, connect to them and kill them
+# folders of tests that start programs, connect to them and kill them
+WAITING = frozenset({"browser", "loopback", "torture"})
 
 GoldenCheck = Callable[[str, str], None]
 

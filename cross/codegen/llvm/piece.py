@@ -28,7 +28,6 @@ class Piece(msgspec.Struct, frozen=True):
     statement: Statement
     buffers: tuple[Buffer, ...]  # the arguments of its function, in order
     rounded: frozenset[str]  # see rounded_buffers
-    packed: frozenset[str]  # buffers with a packing, which does not count where buffers are compared
     literals: tuple[str, ...]  # its numbers as text: 0.0 and -0.0 are equal in Python
 
     @classmethod
@@ -42,7 +41,6 @@ class Piece(msgspec.Struct, frozen=True):
             statement,
             tuple(buffer for buffer in every if buffer.name in used),
             rounded & {store.buffer.name for store in written},
-            frozenset(name for name, buffer in used.items() if buffer.packing is not None),
             tuple(
                 repr(term.value if isinstance(term, Const) else term.matrix)
                 for term in terms

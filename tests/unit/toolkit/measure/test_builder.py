@@ -194,7 +194,7 @@ def test_what_is_rounded_later_is_another_piece() -> None:
 
 
 def test_the_signs_of_zeros_and_packed_weights_make_other_pieces() -> None:
-    """Neither is seen by the comparison of nests, but the code differs."""
+    """The comparison of nests does not see the signs, but the code differs."""
     plus, minus = (pieces(two_regions(zero), TARGET)[0] for zero in (0.0, -0.0))
     assert plus != minus
     assert plus.statement == minus.statement
