@@ -222,6 +222,7 @@ def test_the_signs_of_zeros_and_packed_weights_make_other_pieces() -> None:
         return with_inner(statement, change)
 
     bare = replace(bare, body=change(bare.body))
+    assert bare != program
     assert pieces(bare, TARGET) != pieces(program, TARGET)
 
 
