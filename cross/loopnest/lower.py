@@ -118,13 +118,7 @@ class _Lowering:
         sliding = next((item for item in inside if item.window is not None), None)
         kept = None if sliding is None else self.with_feeders(self.stage(sliding), produced)
         body = self.loops(stage, rest, leaf, producers)
-        filled = False
-        for buffer, statement in reversed(produced):
-            if buffer.scope is Scope.SHARED and not filled:  # all threads have written before one reads,
-                filled, body = True, Block((Barrier(), body))
-            body = Allocate(buffer, Block((statement, body)))
-        if filled:  # and read, in the iteration before, before one writes
-            body = Block((Barrier(), body))
+        body = self.with_barriers(produced, body)
         self.path.pop()
         if sliding is None or kept is None:
             return For(loop.var.name, loop.extent, loop.kind, body, loop.unroll_limit)
@@ -132,6 +126,27 @@ class _Lowering:
         body = Block((continued(sliding, kept), body))
         steps = For(loop.var.name, loop.extent, loop.kind, body, loop.unroll_limit)
         return Allocate(buffer, Block((begun(sliding, kept), steps)))
+
+    def with_barriers(self, produced: Sequence[tuple[Buffer, Statement]], body: Statement) -> Statement:
+        """The body of a loop behind the producers that are attached to it. Where threads of a block share
+        what a producer makes, all of them have written it before one of them reads it.
+        """
+        unread: set[Buffer] = set()  # shared and written since the last barrier
+        waits: list[bool] = []
+        for buffer, statement in produced:
+            parts = (part for _, store in stores(statement) for part in store.parts)
+            waits.append(not unread.isdisjoint(load.buffer for part in parts for load in loads(part)))
+            unread = set() if waits[-1] else unread
+            unread |= {buffer} if buffer.scope is Scope.SHARED else set()
+        if unread:
+            body = Block((Barrier(), body))
+        for (buffer, statement), waits_before in zip(reversed(produced), reversed(waits), strict=True):
+            body = Allocate(buffer, Block((statement, body)))
+            if waits_before:
+                body = Block((Barrier(), body))
+        if any(buffer.scope is Scope.SHARED for buffer, _ in produced):
+            body = Block((Barrier(), body))  # what the iteration before reads is written again
+        return body
 
     def with_feeders(self, statement: Statement, produced: list[tuple[Buffer, Statement]]) -> Statement:
         """A statement with the producers in front whose results it reads; they are taken from the list."""

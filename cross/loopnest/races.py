@@ -10,8 +10,8 @@ The outer part must be the same in all accesses, and is the same in all iteratio
 values of the first part lie further apart than the rest can reach, or meet nowhere with any of the values
 that the rest takes, iterations with different first parts touch different elements in that dimension. The
 first parts of all such dimensions together must differ between any two iterations. Where that fails, as for
-loops that were fused, the row-major position in memory is looked at in the same way, then that in the box of
-all indices, which is smaller where a part of a larger tensor is written.
+loops that were fused, the row-major position in several dimensions is looked at in the same way, then that
+in the box of all indices, which is smaller where a part of a larger tensor is written.
 
 One overlap is allowed: a shifted last tile, min(i * T, E - T) + rest, lies partly on the tile before it. Both
 iterations then store the same value into a shared element, because lowering computes an element from its
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import Any
 
 import msgspec
@@ -145,7 +146,11 @@ def _known(index: Expr, clamps: Clamps) -> Expr:
     if not isinstance(index, Binary):
         return index
     left, right = _known(index.left, clamps), _known(index.right, clamps)
-    ends = clamps.get(index.left, [])
+    counter, scale = index.left, 1
+    match index.left:
+        case Binary("*", inner, Int(factor)):
+            counter, scale = inner, factor
+    ends = [*clamps.get(index.left, []), *((end - 1) * scale + 1 for end in clamps.get(counter, []))]
     if index.op == "min" and isinstance(right, Int) and any(end <= right.value + 1 for end in ends):
         return left
     return Binary(index.op, left, right)
@@ -161,16 +166,26 @@ def _meet(loop: For, buffer: Buffer, accesses: list[Access], outside: frozenset[
     if count <= 1:
         return ""
     loop = replace(loop, extent=Int(count))
-    reason = _meet_in(loop, buffer, accesses, outside)
+    reason = _meet_in(loop, accesses, outside)
+    # Loops that were fused are told apart by the place in several dimensions together, or in the box that the
+    # indices reach, where the indices alone do not tell.
     whole = [(0, extent.value - 1) for extent in buffer.shape if isinstance(extent, Int)]
-    for box in (whole, _box(accesses, {loop.var: (0, count - 1)})) if len(buffer.shape) > 1 else ():
-        if not reason or box is None:
-            break
-        # Loops that were fused are told apart by the place in the box where their indices are not.
-        flat = Buffer(buffer.name, (Int(1),), buffer.dtype, buffer.scope)
-        moved = [replace(access, indices=(_offset(box, access.indices),)) for access in accesses]
-        reason = _meet_in(loop, flat, moved, outside)
+    rank = len(whole)
+    for dimensions in (found for size in range(rank, 1, -1) for found in combinations(range(rank), size)):
+        if not reason:
+            return ""
+        reason = _meet_in(loop, [_together(access, dimensions, whole) for access in accesses], outside)
+    box = _box(accesses, {loop.var: (0, count - 1)}) if reason and rank > 1 else None
+    if box is not None:
+        reason = _meet_in(loop, [_together(access, range(rank), box) for access in accesses], outside)
     return reason
+
+
+def _together(access: Access, dimensions: Sequence[int], box: Sequence[tuple[int, int]]) -> Access:
+    """The access with the row-major position in some dimensions of a box in place of the indices there."""
+    place = _offset([box[item] for item in dimensions], [access.indices[item] for item in dimensions])
+    others = (index for item, index in enumerate(access.indices) if item not in dimensions)
+    return replace(access, indices=(place, *others))
 
 
 def _box(accesses: Sequence[Access], own: Ranges) -> list[tuple[int, int]] | None:
@@ -187,7 +202,7 @@ def _box(accesses: Sequence[Access], own: Ranges) -> list[tuple[int, int]] | Non
     return found
 
 
-def _offset(box: Sequence[tuple[int, int]], indices: tuple[Expr, ...]) -> Expr:
+def _offset(box: Sequence[tuple[int, int]], indices: Sequence[Expr]) -> Expr:
     """The row-major position of an element in a box."""
     result: Expr = ZERO
     for index, (low, high) in zip(indices, box, strict=True):
@@ -195,12 +210,12 @@ def _offset(box: Sequence[tuple[int, int]], indices: tuple[Expr, ...]) -> Expr:
     return result
 
 
-def _meet_in(loop: For, buffer: Buffer, accesses: list[Access], outside: frozenset[str]) -> str:
+def _meet_in(loop: For, accesses: list[Access], outside: frozenset[str]) -> str:
     assert isinstance(loop.extent, Int)
     count = loop.extent.value
     columns: list[Values] = []
     shifted = False
-    for position in range(len(buffer.shape)):
+    for position in range(len(accesses[0].indices)):
         splits = [_split(loop.var, count, access, position, outside) for access in accesses]
         column = _apart(splits)
         if column is not None:
@@ -227,6 +242,8 @@ def _apart(splits: list[SplitIndex | None]) -> Values | None:
     gaps = np.diff(parts)
     if len(gaps) == 0 or gaps.min() > reach:
         return first.values
+    if _has_places(gaps, known):
+        return first.values
     rests = [split.reached() for split in known]
     if any(rest is None for rest in rests):
         return None
@@ -235,6 +252,24 @@ def _apart(splits: list[SplitIndex | None]) -> Values | None:
         return None
     distinct = len(np.unique(parts[:, None] + together)) == len(parts) * len(together)
     return first.values if distinct else None
+
+
+def _has_places(gaps: Values, known: Sequence[SplitIndex]) -> bool:
+    """Whether evenly spaced loop parts and the loops inside are like the digits of a number: each counts by
+    more than all lower ones reach together."""
+    first = known[0]
+    terms: list[tuple[int, float]] = [(int(gaps[0]), len(gaps))]
+    for atom, coefficient in first.inside.terms:
+        last = first.ranges.get(atom.name, UNKNOWN)[1] if isinstance(atom, Var) else math.inf
+        terms.append((abs(coefficient), last))
+    if gaps.min() < gaps.max() or any(split.inside != first.inside for split in known):
+        return False
+    reach: float = 0
+    for coefficient, last in sorted(terms):
+        if coefficient <= reach:
+            return False
+        reach += coefficient * last
+    return True
 
 
 def _split(var: str, count: int, access: Access, position: int, outside: frozenset[str]) -> SplitIndex | None:

@@ -176,7 +176,7 @@ def chain_of(plan: Plan) -> Chain | None:
     """The chain that the groups of a plan end in; None where the last group is not one of several."""
     last = plan.groups[-1]
     links: list[Link] = []
-    rows: _Rows = {last.owner.name: last.owner.axes}
+    rows: dict[str, Followed] = {last.owner.name: last.owner.axes}
     for group in reversed(plan.groups[:-1]):
         link = _link(plan, group, [last, *(item.producer for item in links)])
         link = link or _row_link(plan, group, last, rows)
@@ -235,31 +235,28 @@ def _is_of_rows(plan: Plan, links: Sequence[Link], outer: Sequence[Axis]) -> boo
     return inside and len(links) + 1 == len(plan.groups)
 
 
-_Rows = dict[str, tuple[Axis | None, ...]]
-"""By owners' names: for each axis of the owner the axis of the last one whose blocks it follows, if any."""
+Followed = tuple[Axis | None, ...]
+"""For each axis of an owner the axis of the last one whose blocks it follows, if any."""
 
 
-def _row_link(plan: Plan, group: Group, last: Group, rows: _Rows) -> Link | None:
+def _row_link(plan: Plan, group: Group, last: Group, rows: dict[str, Followed]) -> Link | None:
     """How rows of a group's result are read by several links, or elements without a reduction by the last.
 
     `rows` has those of the links behind it, and gets its own.
     """
-    name = group.owner.name
-    readers = _readers(plan, name, padding_inlined=True)
+    readers = _readers(plan, group.owner.name, padding_inlined=True)
     by_last = last.reduction is not None and any(reader is last for reader, _ in readers)
     if by_last and (group.reduction is not None or len(readers) > 1):
         return None
-    if any(_reads(plan, item, name) for item in plan.paddings):
+    if any(stage is not reader.reading for reader, stage in readers):
         return None
-    found = {_followed(plan, group, reader, stage, rows) for reader, stage in readers}
-    each = [item for item in found if item is not None]
-    if not each or len(each) < len(found) or (len(each) > 1 and last.reduction is not None):
+    each = followed_rows(plan, group, rows)
+    if not each or (len(each) > 1 and last.reduction is not None):
         return None
-    # Of the exponentials of a softmax its sums read whole rows, and its results one element each.
-    followed = tuple(item[0] if len(set(item)) == 1 else None for item in zip(*each, strict=True))
+    followed = in_common(each)
     if set(followed) == {None}:
         return None
-    rows[name] = followed
+    rows[group.owner.name] = followed
     reader = readers[0][0]
     mine = zip(reader.reading.axes, rows[reader.owner.name], strict=True)
     same = {row: axis for axis, row in mine if row is not None}
@@ -268,13 +265,31 @@ def _row_link(plan: Plan, group: Group, last: Group, rows: _Rows) -> Link | None
     return Link(group, reader, steps, whole=whole)
 
 
-def _followed(
-    plan: Plan, group: Group, reader: Group, stage: Tensor, rows: _Rows
-) -> tuple[Axis | None, ...] | None:
-    """The axes of the last owner that a group's axes follow where a link reads it; None for other reads."""
-    if stage is not reader.reading or reader.owner.name not in rows:
-        return None
+def followed_rows(plan: Plan, group: Group, rows: Mapping[str, Followed]) -> list[Followed]:
+    """The ways in which other groups read rows of a group's result. Empty where one of them reads anything
+    else, or is not in `rows`, which has what is known of the groups behind, by owners' names.
+    """
     name = group.owner.name
+    if any(_reads(plan, item, name) for item in plan.paddings):
+        return []
+    readers = _readers(plan, name, padding_inlined=True)
+    found = {_followed(plan, name, reader, stage, rows) for reader, stage in readers}
+    each = [item for item in found if item is not None]
+    return each if len(each) == len(found) else []
+
+
+def in_common(each: Sequence[Followed]) -> Followed:
+    """What several ways of reading rows have in common: of the exponentials of a softmax its sums read whole
+    rows, and its results one element each."""
+    return tuple(item[0] if len(set(item)) == 1 else None for item in zip(*each, strict=True))
+
+
+def _followed(
+    plan: Plan, name: str, reader: Group, stage: Tensor, rows: Mapping[str, Followed]
+) -> Followed | None:
+    """The axes of the last owner that a tensor's axes follow where a stage reads it; None for other reads."""
+    if reader.owner.name not in rows:
+        return None
     places = {read.indices for read in reads_in(plan.body(stage, True)) if read.tensor.name == name}
     if len(places) != 1:
         return None

@@ -7,10 +7,11 @@ The rules, in the order in which they are asked (Ansor's, for GPUs):
 2. A reduction that combines tensors and reads elements again is tiled SSSRRSRS (gpu_multi_level.py). Where
    the board has shared memory on its chip, blocks fetch its operands' tiles, padding included, or read them
    where they are: a structural knob. Otherwise (on a Mali) constants are packed in loop order.
-3. Any other stage is split over blocks and threads (gpu_two_level.py), each thread a vector of elements. A
-   sum of many terms may also be cut in two, another algorithm: the threads of a block share it, or, without
-   shared memory on the chip, a first launch makes partial sums and a second adds them up.
-4. A convolution has Winograd's algorithms beside the direct one (winograd/gpu.py).
+3. Any other stage is split over blocks and threads (gpu_two_level.py), each thread a vector of elements.
+4. Other algorithms: stages that work row by row, as a softmax's, are one launch (gpu_rows.py), in which the
+   threads of a block share a sum of many terms. Without shared memory on the chip such a sum is cut in two: a
+   first launch makes partial sums and a second adds them up.
+5. A convolution has Winograd's algorithms beside the direct one (winograd/gpu.py).
 
 What no launch may exceed (boards.target.GpuLimits) is a constraint of the space. Start at `gpu_space`.
 """
@@ -18,6 +19,7 @@ What no launch may exceed (boards.target.GpuLimits) is a constraint of the space
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -38,14 +40,13 @@ from cross.schedule.gpu_multi_level import (
     is_contraction,
     multi_level,
 )
+from cross.schedule.gpu_rows import rows_knobs, rows_of, rows_schedule, without_kept
 from cross.schedule.gpu_tiles import USUAL_UNROLL, unroll_knob
 from cross.schedule.gpu_two_level import (
     PREFERRED_THREADS,
     THREADS_OF_A_SUM,
     launch,
     partial_results,
-    partial_sums,
-    reduction_across_threads,
     reduction_in_threads,
     two_level,
     two_level_knobs,
@@ -58,7 +59,6 @@ from cross.schedule.tiling import StageKnobs
 from cross.schedule.winograd.gpu import gpu_winograd_spaces
 
 SHORTEST_SHARED_SUM = 32  # terms, below which one thread does not take long
-PARTIAL = ".rf"  # how rfactor calls partial results
 
 
 def gpu_space(operator: Operator, target: Target, *, winograd: bool = True) -> ScheduleSpace:
@@ -71,22 +71,45 @@ def gpu_space(operator: Operator, target: Target, *, winograd: bool = True) -> S
     """
     if target.gpu is None:
         raise ScheduleError(f"target {target.name} is of kind {target.kind!r}, expected one with GPU limits")
-    others = _cut_sums(operator, target, target.gpu)
+    rows = _rows_spaces(operator, target, target.gpu)
+    others = {} if target.gpu.shared_memory_on_chip else _in_two_launches(operator, target, target.gpu)
     if winograd:
         others |= gpu_winograd_spaces(operator, target, target.gpu)
     direct = _space(operator, operator, target, target.gpu)
-    return AlternativeSpaces(operator, target, {DIRECT: direct, **others}) if others else direct
+    return (
+        AlternativeSpaces(operator, target, {**rows, DIRECT: direct, **others}) if rows or others else direct
+    )
 
 
-def _cut_sums(operator: Operator, target: Target, limits: GpuLimits) -> dict[str, ScheduleSpace]:
-    """The spaces with long sums cut in two, by algorithm: one for each number of threads that share a sum."""
-    found = {}
-    for threads in THREADS_OF_A_SUM if limits.shared_memory_on_chip else (PREFERRED_THREADS,):
-        cut, most = _with_partial_sums(operator, limits, threads)
-        if most:
-            name = f"across {most} threads" if limits.shared_memory_on_chip else "in two launches"
-            found[name] = _space(operator, cut, target, limits)
-    return found
+def _rows_spaces(operator: Operator, target: Target, limits: GpuLimits) -> dict[str, ScheduleSpace]:
+    """The spaces in which all stages are one launch, by algorithm: one for each number of threads that share
+    a row. First that with about as many threads as each of them has terms of a sum.
+    """
+    found: dict[int, ScheduleSpace] = {}
+    for threads in THREADS_OF_A_SUM if limits.shared_memory_on_chip else ():
+        program, lanes = _with_partial_sums(operator, limits, threads)
+        plan = make_plan(program)
+        if not lanes and len(plan.groups) == 1:
+            continue  # one launch as it is
+        for way in (plan, without_kept(plan)):
+            rows = rows_of(way, max(lanes, 1))
+            knobs, constraints = ([], []) if rows is None else rows_knobs(rows, limits)
+            if rows is not None and knobs:
+                every = (*knobs, unroll_knob())
+                build = functools.partial(rows_schedule, rows)
+                found[lanes] = ScheduleSpace(
+                    operator, target, every, tuple(constraints), build, program=program
+                )
+                break
+    longest = max((axis.extent for stage in operator.stages for axis in stage.reduce_axes), default=0)
+    order = sorted(found, key=lambda lanes: abs(math.log2(max(lanes, 1) ** 2 / max(longest, 1))))
+    return {f"across {lanes} threads" if lanes else "in one launch": found[lanes] for lanes in order}
+
+
+def _in_two_launches(operator: Operator, target: Target, limits: GpuLimits) -> dict[str, ScheduleSpace]:
+    """The space with long sums cut in two, each part a launch of its own."""
+    program, parts = _with_partial_sums(operator, limits, PREFERRED_THREADS)
+    return {"in two launches": _space(operator, program, target, limits)} if parts else {}
 
 
 def _with_partial_sums(operator: Operator, limits: GpuLimits, threads: int) -> tuple[Operator, int]:
@@ -114,11 +137,6 @@ class _Sketch(msgspec.Struct, frozen=True):
 
     plan: Plan
     contractions: Mapping[str, Contraction]  # by owner
-    partial: Mapping[str, Tensor]  # by owner: the partial sums that the threads of a block add up
-
-    def is_partial(self, group: Group) -> bool:
-        """Whether the block of another group computes this one."""
-        return any(group.owner is tensor for tensor in self.partial.values())
 
     def fetched(self) -> set[str]:
         """The paddings that one contraction alone reads, which can compute them in shared memory."""
@@ -140,19 +158,12 @@ class _Sketch(msgspec.Struct, frozen=True):
 
 
 def _sketch(plan: Plan, limits: GpuLimits) -> _Sketch:
-    partial: dict[str, Tensor] = {}
-    for group in plan.groups if limits.shared_memory_on_chip else ():
-        if group.reduction is None or not group.owner.axes:
-            continue
-        for term in walk(plan.body(group.reduction)):
-            if isinstance(term, Read) and term.tensor.name.rstrip("_").endswith(PARTIAL):
-                partial[group.owner.name] = plan.stages[term.tensor.name]
     contractions = {
         group.owner.name: contraction(plan, group, limits)
         for group in plan.groups
-        if group.owner not in partial.values() and is_contraction(plan, group)
+        if is_contraction(plan, group)
     }
-    return _Sketch(plan, contractions, partial)
+    return _Sketch(plan, contractions)
 
 
 def _space(operator: Operator, program: Operator, target: Target, limits: GpuLimits) -> ScheduleSpace:
@@ -182,9 +193,7 @@ def _space(operator: Operator, program: Operator, target: Target, limits: GpuLim
                 own, unroll = likely_tiles(item, target, own, rules), UNROLL
             add((own, rules))
             tiled.append(contraction_tiles(item))
-        elif group.owner.name in sketch.partial:
-            constraints.append(partial_sums(group.owner, sketch.partial[group.owner.name], limits))
-        elif not sketch.is_partial(group):
+        else:
             add_two_level(group.owner, group.reduction)
     if any(group.reduction is not None for group in plan.groups):
         knobs.append(unroll_knob(unroll))
@@ -213,9 +222,7 @@ def _schedule(sketch: _Sketch, structure: Mapping[str, int]) -> Schedule:
     fetched = sketch.fetched() if shared and padded_within else set()
     inlined = {padding.name for padding in plan.paddings if padded_within} - fetched
     result: list[Primitive] = [Inline(name) for name in (*plan.inlined, *sorted(inlined))]
-    result += [
-        CacheWrite(group.owner.name) for group in plan.groups if group.cached and not sketch.is_partial(group)
-    ]
+    result += [CacheWrite(group.owner.name) for group in plan.groups if group.cached]
     for padding in plan.paddings:
         if not padded_within:
             result += two_level(padding)
@@ -223,10 +230,8 @@ def _schedule(sketch: _Sketch, structure: Mapping[str, int]) -> Schedule:
         name = group.owner.name
         if name in sketch.contractions:
             result += multi_level(plan, sketch.contractions[name], shared, inlined, fetched)
-        elif name in sketch.partial:
-            result += reduction_across_threads(group, sketch.partial[name])
         elif group.reduction is None:
             result += two_level(group.owner)
-        elif not sketch.is_partial(group):
+        else:
             result += reduction_in_threads(group)
     return tuple(result)

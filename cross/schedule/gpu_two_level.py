@@ -1,17 +1,14 @@
 """GPU sketches of two levels: blocks of threads over the elements of a stage, each thread a vector of them.
 
-For elementwise stages, data movement, pooling and other sums that read nothing twice. Such a sum can be cut
-in two (cross.expression.rewrites.rfactor), so that the threads of a block share the sum of one element.
+For elementwise stages, data movement, pooling and other sums that read nothing twice.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
 from boards.target import GpuLimits
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.tensor import Tensor
-from cross.schedule.gpu_operands import count, product, shared_size
+from cross.schedule.gpu_operands import product
 from cross.schedule.gpu_tiles import powers_of_two, vector_sizes
 from cross.schedule.knobs import Knob, single
 from cross.schedule.plan import Group
@@ -83,33 +80,6 @@ def reduction_in_threads(group: Group) -> list[Primitive]:
     result.append(Reorder(name, (*reduce, *axes)))
     result += [Unroll(name, loop, "unroll") for loop in reduce]
     return [*result, Vectorize(name, axes[-1])]
-
-
-def reduction_across_threads(group: Group, partial: Tensor) -> list[Primitive]:
-    """A block an element: its threads sum up partial results in shared memory, which thread 0 adds up."""
-    owner, name = group.owner.name, group.reduction_name
-    axes = [axis.name for axis in partial.axes]
-    reduce = [axis.name for axis in partial.reduce_axes]
-    return [
-        Fuse(owner, tuple(axis.name for axis in group.owner.axes), FUSED),
-        Bind(owner, FUSED, "block"),
-        ComputeAt(name, owner, FUSED, "register"),
-        ComputeAt(partial.name, owner, FUSED, "shared"),
-        Reorder(partial.name, (*axes, *reduce)),
-        Bind(partial.name, axes[-1], "thread"),
-    ]
-
-
-def partial_sums(owner: Tensor, partial: Tensor, limits: GpuLimits) -> Constraint:
-    """That the partial results of a block's sum fit its shared memory."""
-    used = shared_size(partial.axes[-1].extent * ITEM_BYTES[partial.dtype])
-    limit = limits.shared_memory_bytes
-    return Constraint(
-        f"{owner.name}.shared",
-        f"the partial results of a sum fit {limit} bytes of shared memory",
-        lambda values: np.full(count(values), used <= limit),
-        lambda values: np.full(count(values), used),
-    )
 
 
 def partial_results(length: int, limits: GpuLimits, wanted: int) -> int:

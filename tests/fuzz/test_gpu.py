@@ -30,6 +30,7 @@ from tests.conftest import Draws
 from tests.fuzz.operators import FAMILIES, SEED_STRIDE, random_inputs, random_operator
 from tests.fuzz.pocl import Pocl, PoclJob, pocl
 from tests.interpreter.interpreter import interpret
+from tests.unit.cross.test_gpu_rows import OPERATORS
 
 __all__ = ["pocl"]  # a fixture
 
@@ -98,6 +99,19 @@ def test_random_pairs_on_pocl(pocl: Pocl, part: int, draws: Draws) -> None:
                 for family in families
             ],
         )
+
+
+@pytest.mark.slow
+def test_rows_in_one_launch_on_pocl(pocl: Pocl) -> None:
+    target, cases = pocl.narrowed(POCL), []
+    for number, (name, operator) in enumerate(OPERATORS.items()):
+        rng = np.random.default_rng([15, number])
+        spaces = {part.label: part.space for part in gpu_space(operator, target).parts}
+        assert len(spaces) > 1
+        cases += [
+            case_of(space, rng, f"{name} {label}") for label, space in spaces.items() if label != "direct"
+        ]
+    compare(pocl, cases)
 
 
 @pytest.mark.slow

@@ -361,6 +361,19 @@ def test_collapsed_loops_are_told_apart_by_quotient_and_remainder_together() -> 
     )
 
 
+@pytest.mark.parametrize("columns, sound", [(6, True), (5, False)])
+def test_fused_dimensions_need_not_lie_side_by_side(columns: int, sound: bool) -> None:
+    """Threads p and a loop f number 24 rows of 6 elements together; in between lies another dimension."""
+    y = argument("Y", (24, 4, 6), "output")
+    counter = plus(times("f", 16), "p")
+    element = store(y, (op("//", counter, 6), "q", op("%", counter, columns)), ONE)
+    program = nest((y,), parallel("q", 4, parallel("p", 16, loop("f", 9, element))))
+    if sound:
+        verify(program)
+    else:
+        refuse(program, "^no-race")
+
+
 def test_a_shifted_last_tile_may_overlap_only_where_nothing_is_read() -> None:
     start = op("min", times("p", 3), 5)
     fill = loop("i", 3, store(Y, (plus(start, "i"),), ONE))
@@ -381,6 +394,29 @@ def test_a_guard_takes_away_the_clamp_of_a_fused_counter(end: int, sound: bool) 
             verify(program)
         else:
             refuse(program, "^no-race")
+
+
+@pytest.mark.parametrize("end, sound", [(4, True), (5, False)])
+def test_a_guard_takes_away_the_clamp_of_a_scaled_counter(end: int, sound: bool) -> None:
+    """min(counter * 2, 6) is counter * 2 for counters below 4 alone."""
+    counter = plus(times("p", 2), "q")
+    lane = Store(Y, (plus(op("min", times(counter, 2), 6), "i"),), ONE, op("<", counter, end))
+    program = nest((Y,), parallel("p", 3, loop("q", 2, loop("i", 2, lane))))
+    if sound:
+        verify(program)
+    else:
+        refuse(program, "^no-race")
+
+
+def test_loops_inside_are_lower_digits_however_many_values_they_have() -> None:
+    y = argument("Y", (5000 * 1024,), "output")
+
+    def program(step: int) -> LoopNest:
+        place = plus(plus(times("f", 16 * step), times("p", step)), "c")
+        return nest((y,), parallel("p", 16, loop("f", 5000, loop("c", 32, store(y, (place,), ONE)))))
+
+    verify(program(64))
+    refuse(program(31), "^no-race")
 
 
 @pytest.mark.parametrize("below, sound", [(1, True), (2, False)])

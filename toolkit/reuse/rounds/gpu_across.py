@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from cross.expression.language.operator import Operator
-from cross.schedule.gpu_sketch import PARTIAL
+from cross.schedule.gpu_rows import PARTIAL
 from cross.schedule.space import Part, ScheduleSpace
 from toolkit.reuse.rounds.program import Program
 from toolkit.reuse.rounds.sizes import divisors_between
