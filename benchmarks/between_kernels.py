@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness.command import Asked, finished, names, numbers, program
-from benchmarks.harness.place import board_with
+from benchmarks.harness.place import HOST, board_with
 from benchmarks.harness.text import aligned
 from benchmarks.kernels.loaded import ALIGNMENT_BYTES
 from benchmarks.kernels.networks import NAMES, chosen_networks
@@ -83,9 +83,9 @@ class Costs:
         ]  # fmt: skip
 
 
-def untuned(model: Path, threads: int, workers: int) -> BuiltModel:
+def untuned(model: Path, threads: int, workers: int, board_name: str = HOST) -> BuiltModel:
     """A model for so many cores of this machine, by the schedules that need no measurement."""
-    board, target = board_with(threads)
+    board, target = board_with(threads, board_name)
     graph = adapted(load_model(model), target)
     found = []
     for item in distinct_operators(graph):
@@ -249,12 +249,12 @@ def _networks(asked: Asked) -> None:
             model = write(name, Path(folder) / f"{name}.onnx", 0, asked.size)
             found = []
             for threads in asked.threads:
-                built = untuned(model, threads, asked.workers)
+                built = untuned(model, threads, asked.workers, asked.board)
                 costs = measured(built, asked.runs)
                 found.append((threads, built, costs))
                 share = "-"
                 if threads > 1 == found[0][0]:
-                    graph = adapted(load_model(model), board_with(threads)[1])
+                    graph = adapted(load_model(model), board_with(threads, asked.board)[1])
                     alone = alike(*found[0][1:], built)
                     share = f"{branch_share(graph, alone, layer_seconds(built, costs), threads):.3f}"
                 rows.append([name, str(threads), *costs.row(), share])
@@ -269,6 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = program("between_kernels", __doc__)
     parser.add_argument("--only", type=names, default=[], metavar="NAMES", help=", ".join(NAMES))
     parser.add_argument("--threads", type=numbers, default=[1, 2], metavar="COUNTS", help="default 1,2")
+    parser.add_argument("--board", default=HOST, help=f"or a level of it: host:x86-64-v3 (default {HOST})")
     parser.add_argument("--runs", type=int, default=40, help="pairs of runs (default 40)")
     parser.add_argument("--layers", type=int, default=0, metavar="N", help="of each network the N slowest")
     parser.add_argument("--workers", type=int, default=2, help="processes that compile (default 2)")
