@@ -317,7 +317,7 @@ class _Lowering:
 
 def _before_ends(stage: Stage, loops: Sequence[Loop]) -> Expr | None:
     """That no guarded axis is past its end; None without any."""
-    values = stage.counters(loops)
+    values = stage.iterations(loops)
     return all_of(Binary("<", values[axis], extent) for axis, extent in stage.guarded)
 
 

@@ -96,6 +96,7 @@ class Stage(msgspec.Struct):
     packs: dict[str, Pack] = {}
     fusions: list[Fusion] = []
     guarded: list[tuple[Axis, Expr]] = []  # axes cut off at these lengths
+    clamped: bool = False  # what lies past those ends reads what the last element does
 
     @property
     def name(self) -> str:
@@ -122,11 +123,19 @@ class Stage(msgspec.Struct):
             starts[self.window.axis] = self.window.start
         return {**values, **{axis: add(start, values.get(axis, ZERO)) for axis, start in starts.items()}}
 
-    def counters(self, loops: Sequence[Loop]) -> dict[Axis, Expr]:
+    def iterations(self, loops: Sequence[Loop]) -> dict[Axis, Expr]:
         """What the loops add to the start of every axis; for a fused axis, the iteration of its loop."""
         values: dict[Axis, Expr] = {}
         for loop in loops:
             values[loop.axis] = add(values.get(loop.axis, ZERO), loop.value)
+        return values
+
+    def counters(self, loops: Sequence[Loop]) -> dict[Axis, Expr]:
+        """As `iterations`, and what those of a fused axis mean for the axes in it."""
+        values = self.iterations(loops)
+        if self.clamped:
+            ends = {axis: add(extent, Int(-1)) for axis, extent in self.guarded if axis in values}
+            values |= {axis: fold("min", values[axis], end) for axis, end in ends.items()}
         for fusion in reversed(self.fusions):
             rest = values[fusion.axis]
             wide = [part for part in fusion.parts if part.extent != ONE]

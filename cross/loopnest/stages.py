@@ -167,6 +167,8 @@ def _compute_at(current: Stages, stage: Stage, primitive: Primitive) -> None:
         raise ScheduleError(f"ComputeAt of stage {stage.name}: no consumer stage {primitive.consumer!r}")
     consumer = current[primitive.consumer]
     consumer.loop(primitive.loop)
+    around = consumer.loops[: [loop.name for loop in consumer.loops].index(primitive.loop) + 1]
+    consumer.clamped |= any(loop.axis is axis for loop in around for axis, _ in consumer.guarded)
     region = _region(current, stage, consumer, primitive)
     stage.attachment = Attachment(primitive.consumer, primitive.loop, primitive.scope, primitive.clamped)
     for loop, axis, (base, extent) in zip(stage.loops, stage.tensor.axes, region, strict=False):

@@ -38,7 +38,7 @@ class BlockShapes(msgspec.Struct, frozen=True):
 
     Of a thread: `rows` of elements, each of `columns` along the last axis in vectors of `vector`, and its
     `registers`. `threads` of a block, `threads_along` the last axis. `steps` of the reduction, `depth` terms
-    each, for which a block fetches `bytes`; `blocks` in all.
+    each, for which a block keeps `bytes` in shared memory and fetches `fetched_bytes`; `blocks` in all.
     """
 
     rows: NDArray[np.int64]
@@ -49,6 +49,7 @@ class BlockShapes(msgspec.Struct, frozen=True):
     depth: NDArray[np.int64]
     steps: NDArray[np.int64]
     bytes: NDArray[np.int64]
+    fetched_bytes: NDArray[np.int64]
     registers: NDArray[np.int64]
     blocks: NDArray[np.int64]
 
@@ -67,7 +68,7 @@ def cycles(shapes: BlockShapes, target: Target) -> NDArray[np.float64]:
     columns = vectors**2 * np.maximum(1.0, along * shapes.vector * 4 / LOADED_BYTES)
     loading = warps * (rows + columns) * shapes.depth
     multiplying = shapes.threads * shapes.rows * shapes.columns * shapes.depth / (target.flops_per_cycle / 2)
-    busy = np.maximum(np.maximum(loading, multiplying), shapes.bytes / FETCHED_BYTES)
+    busy = np.maximum(np.maximum(loading, multiplying), shapes.fetched_bytes / FETCHED_BYTES)
 
     mine = -(-shapes.blocks // target.gpu.compute_units)
     most_threads = THREADS.get(target.gpu.compute_capability, 2048)
@@ -75,6 +76,6 @@ def cycles(shapes: BlockShapes, target: Target) -> NDArray[np.float64]:
     together = np.minimum(together, np.minimum(SHARED_BYTES // np.maximum(shapes.bytes, 1), BLOCKS))
     together = np.minimum(np.maximum(together, 1), mine)
     idle = np.maximum(1.0, BUSY_WARPS / (together * warps)) ** IDLE_EXPONENT
-    fetching = FETCH_CYCLES * shapes.bytes / (VECTOR_BYTES * shapes.threads)
+    fetching = FETCH_CYCLES * shapes.fetched_bytes / (VECTOR_BYTES * shapes.threads)
     waiting = STEP_CYCLES + fetching + TERM_CYCLES * shapes.depth
     return np.asarray(mine / together * shapes.steps * (together * busy * idle + waiting))

@@ -117,6 +117,9 @@ def block_shapes(item: Contraction, values: Values) -> BlockShapes:
         depth=math.prod(steps.values(), start=one),
         steps=math.prod((-(-axis.extent // step) for axis, step in steps.items()), start=one),
         bytes=np.asarray(sum(operand.region_bytes(sizes) for operand in item.operands)),
+        fetched_bytes=np.asarray(
+            sum(operand.region_bytes(sizes) * item.reads.get(operand.name, 1) for operand in item.operands)
+        ),
         registers=predicted_registers(item, values),
         blocks=math.prod(along, start=one * math.prod(axis.extent for axis in outside)),
     )

@@ -66,6 +66,7 @@ class Contraction(msgspec.Struct, frozen=True):
     is_padded: bool = False  # whether it reads a padding
     apart: int = 0  # so many leading axes of the owner: a contraction each, of which a block computes one
     maps: Mapping[str, Maps] = {}  # of constants, ahead of time
+    reads: Mapping[str, int] = {}  # for an element of an operand that is computed where it is fetched
 
     @property
     def space(self) -> list[Axis]:
@@ -282,11 +283,17 @@ def contraction_tiles(item: Contraction) -> StageKnobs:
 
 
 def multi_level(
-    plan: Plan, item: Contraction, shared: bool, inlined: Collection[str], fetched: Collection[str]
+    plan: Plan,
+    item: Contraction,
+    shared: bool,
+    inlined: Collection[str] = (),
+    fetched: Collection[str] = (),
+    producers: Collection[Group] = (),
 ) -> list[Primitive]:
     """The schedule of a contraction, its operands in shared memory or read where they are.
 
-    Of the paddings, those `inlined` are no stages any more; those `fetched` are computed in shared memory.
+    Of the paddings, those `inlined` are no stages any more; those `fetched` are computed in shared memory, as
+    are the results of the `producers`.
     """
     owner, name, space = item.group.owner, item.group.reduction_name, item.space
     narrow = item.outside
@@ -306,7 +313,8 @@ def multi_level(
     result.append(TileLike(name, owner.name))
     result += _reduction(item)
     if shared and item.operands:
-        return result + _fetched(plan, item, inlined, fetched)
+        made = {group.owner.name: group for group in producers}
+        return result + _fetched(plan, item, inlined, {*fetched, *made}) + _made(item, made)
     assert item.group.reduction is not None
     body = plan.body(item.group.reduction, bool(inlined))
     return result + [Pack(tensor, name, item.maps.get(tensor, ())) for tensor in packable(plan, body)]
@@ -371,4 +379,22 @@ def _fetched(
             Bind(stage, f"{FUSED}.1", "thread"),
             Vectorize(stage, f"{last}.1"),
         ]
+    return result
+
+
+def _made(item: Contraction, producers: Mapping[str, Group]) -> list[Primitive]:
+    """The sums of operands that are computed in shared memory: each thread's in registers of its own."""
+    result: list[Primitive] = []
+    for operand in item.operands:
+        group = producers.get(operand.name)
+        if group is not None and group.reduction is not None:
+            name, reduction = group.reduction_name, group.reduction
+            axes = [axis.name for axis in reduction.axes]
+            steps = [axis.name for axis in reduction.reduce_axes]
+            result += [
+                ComputeAt(name, operand.name, f"{FUSED}.0", "register"),
+                Reorder(name, (*steps, *axes)),
+                *(Unroll(name, step, "unroll") for step in steps),
+                Vectorize(name, axes[-1]),
+            ]
     return result

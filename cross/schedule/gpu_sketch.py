@@ -31,6 +31,7 @@ from cross.expression.language.tensor import Read, Tensor
 from cross.expression.language.terms import walk
 from cross.expression.rewrites.rfactor import rfactor
 from cross.schedule.alternatives import AlternativeSpaces
+from cross.schedule.gpu_chain import fed_space
 from cross.schedule.gpu_likely_tiles import UNROLL, knows, likely_tiles
 from cross.schedule.gpu_multi_level import (
     Contraction,
@@ -71,14 +72,15 @@ def gpu_space(operator: Operator, target: Target, *, winograd: bool = True) -> S
     """
     if target.gpu is None:
         raise ScheduleError(f"target {target.name} is of kind {target.kind!r}, expected one with GPU limits")
-    rows = _rows_spaces(operator, target, target.gpu)
+    first = _rows_spaces(operator, target, target.gpu)
+    if (chain := fed_space(operator, target, target.gpu)) is not None:
+        first = {"in one launch": chain}
     others = {} if target.gpu.shared_memory_on_chip else _in_two_launches(operator, target, target.gpu)
     if winograd:
         others |= gpu_winograd_spaces(operator, target, target.gpu)
     direct = _space(operator, operator, target, target.gpu)
-    return (
-        AlternativeSpaces(operator, target, {**rows, DIRECT: direct, **others}) if rows or others else direct
-    )
+    found = {**first, DIRECT: direct, **others}
+    return AlternativeSpaces(operator, target, found) if len(found) > 1 else direct
 
 
 def _rows_spaces(operator: Operator, target: Target, limits: GpuLimits) -> dict[str, ScheduleSpace]:
@@ -86,7 +88,10 @@ def _rows_spaces(operator: Operator, target: Target, limits: GpuLimits) -> dict[
     a row. First that with about as many threads as each of them has terms of a sum.
     """
     found: dict[int, ScheduleSpace] = {}
-    for threads in THREADS_OF_A_SUM if limits.shared_memory_on_chip else ():
+    whole = make_plan(operator)
+    if not limits.shared_memory_on_chip or any(is_contraction(whole, group) for group in whole.groups):
+        return {}
+    for threads in THREADS_OF_A_SUM:
         program, lanes = _with_partial_sums(operator, limits, threads)
         plan = make_plan(program)
         if not lanes and len(plan.groups) == 1:

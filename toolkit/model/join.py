@@ -3,7 +3,7 @@
 A group whose result one other group reads, and nothing else, may be joined with that one: the operator of
 both has the reductions of both, and a schedule space in which the first is computed block by block of the
 second (cross/schedule/chain.py). Where the graph is cut into chains is a shortest path over the time that the
-target is expected to lose or win by each chain (cross/schedule/chain_cost.py). Start at `joined`.
+target is expected to lose or win by each chain (chain_cost.py and gpu_chain.py there). Start at `joined`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from boards.target import Target
 from cross.expression.rewrites.composition import composed
-from cross.schedule.chain_cost import saved_seconds
+from cross.schedule import chain_cost, gpu_chain
 from toolkit.model.graph import Graph, Group, Region
 
 LONGEST = 3  # groups of a chain: an inverted bottleneck has three
@@ -24,7 +24,7 @@ LONGEST = 3  # groups of a chain: an inverted bottleneck has three
 
 def joined(graph: Graph, target: Target) -> Graph:
     """The fused graph with chains of groups joined where the target is expected to win by it."""
-    if target.kind != "cpu":
+    if target.gpu is not None and not target.gpu.shared_memory_on_chip:
         return graph
     steps: dict[str, Group | Region] = {_output(step): step for step in graph.steps}
     following = _following(graph)
@@ -110,6 +110,5 @@ def _joined(graph: Graph, groups: Sequence[Group], target: Target) -> _Part:
         inputs = (*inputs, *(name for number, name in enumerate(group.inputs) if number != position))
     nodes = tuple(dict.fromkeys(name for group in groups for name in group.nodes))
     group = Group(groups[-1].name, operator, inputs, groups[-1].output, nodes)
-    return _Part(
-        group, tuple(groups[:-1]), saved_seconds([item.operator for item in groups], operator, target)
-    )
+    saved = gpu_chain.saved_seconds if target.gpu is not None else chain_cost.saved_seconds
+    return _Part(group, tuple(groups[:-1]), saved([item.operator for item in groups], operator, target))

@@ -225,7 +225,7 @@ def _schedule(sketch: _Sketch, structure: Mapping[str, int]) -> Schedule:
         *result,
         *_data(sketch.data, stages),
         *(_computed(source, stages.rows) if is_computed else _read_once(source, stages.rows)),
-        *multi_level(sketch.plan, sketch.products, shared, (), ()),
+        *multi_level(sketch.plan, sketch.products, shared),
         *_output(sketch.output, stages),
         *_read_once(stages.products, stages.half),
     )

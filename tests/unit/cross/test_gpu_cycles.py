@@ -34,6 +34,7 @@ def shapes(count: int = 500) -> BlockShapes:
         depth=depth,
         steps=1024 // depth,
         bytes=64 * depth,
+        fetched_bytes=64 * depth,
         registers=np.full(count, 64),
         blocks=rng.integers(1, 2000, count),
     )
@@ -46,7 +47,8 @@ def measured() -> dict[str, tuple[BlockShapes, NDArray[np.float64]]]:
     for name, rows in document["programs"].items():
         *columns, seconds = np.array(rows).T
         named = zip(document["columns"], columns, strict=False)
-        shapes = BlockShapes(**{column: values.astype(np.int64) for column, values in named})
+        known = {column: values.astype(np.int64) for column, values in named}
+        shapes = BlockShapes(**known, fetched_bytes=known["bytes"])
         found[name] = shapes, seconds
     return found
 
