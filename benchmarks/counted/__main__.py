@@ -5,6 +5,7 @@
     python -m benchmarks.counted board --board rpi3b      cycles of all instructions, bytes from memory
     python -m benchmarks.counted balance --board rpi3b    the part of 1 to 4 threads' time in which they work
     python -m benchmarks.counted clusters --board rock960 --target a72+a53    big and little cores together
+    python -m benchmarks.counted launches --board h100    kernels that a GPU starts, bytes that they write
 
 Cycles are by the issue model of a Cortex-A53 and need qemu-aarch64 (`toolkit runtime emulation`).
 By the schedules that need no measurement; `--only mobilenet_v2,bert` for some networks.
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from benchmarks.counted.networks import balance, cycles, programs, traffic
+from benchmarks.counted.networks import balance, cycles, gpu_launches, programs, traffic
 from benchmarks.harness.command import Asked, finished, names, program, share, subcommands
 from benchmarks.harness.place import board_with
 from benchmarks.harness.text import aligned
@@ -113,6 +114,19 @@ def _clusters(asked: Asked) -> None:
     print("\n".join(aligned(rows)))
 
 
+def _launches(asked: Asked) -> None:
+    board = load(asked.board)
+    target = next((item for item in board.targets if item.kind != "cpu"), None)
+    if target is None:
+        kinds = ", ".join(item.kind for item in board.targets)
+        raise ValueError(f"board {asked.board}: expected one with a GPU target, found {kinds}")
+    rows = [["network", "operators", "launches", "MB written"]]
+    for name, graph in _graphs(asked, target):
+        found = gpu_launches(graph, programs(graph, board, target))
+        rows.append([name, str(len(graph.groups)), str(found.count), f"{found.written_bytes / 1e6:.2f}"])
+    print("\n".join(aligned(rows)))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = program("counted", __doc__)
@@ -123,10 +137,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     spent = add("board", _board, "cycles of all instructions on one core, bytes from memory")
     shared = add("balance", _balance, "the part of threads' time in which they work")
     joint = add("clusters", _clusters, "speed of clusters of cores alone and together, over the first's")
-    boards = {moved: "host", held: "host", joint: "rock960"}
+    started = add("launches", _launches, "kernels that a GPU starts in a run, and bytes that they write")
+    boards = {moved: "host", held: "host", joint: "rock960", started: "jetson-nano"}
     joint.add_argument("--target", default="a72+a53", help="targets of the board, joined")
     joint.add_argument("--reach", type=share, default=1.0, help="part of their peak that later ones reach")
-    for command in (moved, held, spent, shared, joint):
+    for command in (moved, held, spent, shared, joint, started):
         default = list(ON_BOARD) if command in (spent, joint) else []
         command.add_argument("--only", type=names, default=default, metavar="NAMES", help=", ".join(NAMES))
         command.add_argument("--board", default=boards.get(command, "rpi3b"))

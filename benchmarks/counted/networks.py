@@ -13,8 +13,10 @@ from benchmarks.counted.traffic import extent_of, kernel_traffic
 from benchmarks.harness.progress import Bar
 from boards.description import Board
 from boards.target import Target
+from cross.codegen.buffers import size_bytes
 from cross.expression.language.terms import Int
 from cross.loopnest.nodes import Block, For, LoopKind, LoopNest, Statement, nested
+from cross.loopnest.threads import launches
 from toolkit.features.totals import arithmetic
 from toolkit.model.distinct import distinct_operators
 from toolkit.model.graph import Graph, Group, Repeat, Value
@@ -58,6 +60,26 @@ def traffic(graph: Graph, nests: Nests, cache_bytes: int, threads: int) -> Traff
         bytes_alone = kernel_traffic(nests[group.operator.key], cache_bytes, threads)
         caches.run(inner, group, times * bytes_alone)
     return Traffic(least(graph), caches.moved)
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """Of a GPU in one run: kernels that are started one after the other, and the bytes that they write to
+    global memory, what one launch of an operator hands to its next one among them."""
+
+    count: int
+    written_bytes: int
+
+
+def gpu_launches(graph: Graph, nests: Nests) -> Launches:
+    """What a run starts and writes, with a program for each operator."""
+    count = written = 0
+    for _, group, times in _groups(graph):
+        nest = nests[group.operator.key]
+        count += times * len(launches(nest))
+        workspace = sum(size_bytes(item) for item in nest.workspace)
+        written += times * (workspace + group.operator.output.size_bytes)
+    return Launches(count, written)
 
 
 def least(graph: Graph) -> int:

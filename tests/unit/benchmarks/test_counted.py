@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from benchmarks.counted.__main__ import main as counted
 from benchmarks.counted.executed import cycles_of_log, executed_cycles
-from benchmarks.counted.networks import balance, cycles, programs, traffic
+from benchmarks.counted.networks import Launches, balance, cycles, gpu_launches, programs, traffic
 from benchmarks.counted.shares import PIECES, longest
 from benchmarks.counted.traffic import chunks, kernel_traffic
 from benchmarks.harness.place import board_with
+from boards.board import load
 from cross import native
 from cross.expression import Operator, placeholder
 from cross.expression.families.conv import conv2d, depthwise_conv
@@ -205,6 +206,23 @@ def test_a_part_of_a_peak_is_one(reach: str, capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit) as ended:
         counted(["clusters", "--reach", reach])
     assert ended.value.code == 2 and "--reach" in capsys.readouterr().err
+
+
+def test_launches_of_a_gpu_and_what_they_write(tmp_path: Path) -> None:
+    """A softmax: one with shared memory; without it four, for largest, exponentials, sums and results."""
+    graph = load_model(save(tmp_path, model([node("Softmax", ["x"], "y", axis=1)], {"x": (4, 64)}, ["y"])))
+    found = {}
+    for name in ("jetson-nano", "rock960"):
+        board = load(name)
+        target = next(item for item in board.targets if item.kind != "cpu")
+        found[name] = gpu_launches(graph, programs(graph, board, target))
+    assert found["jetson-nano"] == Launches(1, 4 * 4 * 64)
+    assert found["rock960"] == Launches(4, 4 * (4 + 4 * 64 + 4 + 4 * 64))
+
+
+def test_a_board_without_a_gpu_launches_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert counted(["launches", "--board", "rpi3b", "--only", "bert"]) == 2
+    assert "expected one with a GPU target, found cpu" in capsys.readouterr().err
 
 
 def test_clusters_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
