@@ -23,6 +23,7 @@ from cross.expression.rewrites.half_storage import with_half_storage
 from cross.loopnest import LoopNest, Programs, to_text, verify
 from cross.nvrtc import compile_cubin, usage
 from cross.schedule import ScheduleSpace, gpu_space
+from cross.schedule.gpu_chain import fed_space
 from cross.schedule.gpu_operands import shared_size
 from cross.schedule.winograd.gpu import gpu_winograd_spaces
 from device_runtime.protocol import GpuKernel, GpuModule
@@ -30,6 +31,7 @@ from tests.conftest import Draws
 from tests.fuzz.operators import FAMILIES, SEED_STRIDE, random_inputs, random_operator
 from tests.fuzz.pocl import Pocl, PoclJob, pocl
 from tests.interpreter.interpreter import interpret
+from tests.unit.cross.test_gpu_chain import chain
 from tests.unit.cross.test_gpu_rows import OPERATORS
 
 __all__ = ["pocl"]  # a fixture
@@ -38,6 +40,7 @@ Array = NDArray[Any]
 TOLERANCE = 1e-4  # of the largest magnitude in the expected output
 POCL = load("pocl").target(None)
 PAIRS = 108
+CHAINS = ((7, 8, 6), (9, 16, 12, 2), (8, 24, 8, 1, 5), (13, 20, 33))
 OPTIMIZED_EVERY = 4  # a build with PoCL's optimizer takes three times as long
 SEEDS_OF_A_PROGRAM = 4  # each program takes PoCL a second before its first kernel
 
@@ -112,6 +115,21 @@ def test_rows_in_one_launch_on_pocl(pocl: Pocl) -> None:
             case_of(space, rng, f"{name} {label}") for label, space in spaces.items() if label != "direct"
         ]
     compare(pocl, cases)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "half floats"])
+def test_chains_in_one_launch_on_pocl(pocl: Pocl, half: bool) -> None:
+    target, cases = pocl.narrowed(POCL), []
+    assert target.gpu is not None
+    for number, sizes in enumerate(CHAINS):
+        operator, rng = chain(*sizes), np.random.default_rng([16, number])
+        if half:
+            operator = with_half_storage(operator, range(len(operator.inputs)), output=True)
+        space = fed_space(operator, target, target.gpu)
+        assert space is not None
+        cases += [case_of(space, rng, f"chain {sizes}") for _ in range(3)]
+    compare(pocl, cases, 2e-3 if half else TOLERANCE)
 
 
 @pytest.mark.slow
