@@ -54,10 +54,22 @@ def saved(target: Target, *sizes: int) -> float:
     return saved_seconds(parts(*sizes), chain(*sizes), target)
 
 
-@pytest.mark.parametrize("sizes", [(7, 8, 6), (9, 16, 12, 2), (8, 24, 8, 1, 5)])
-def test_every_program_computes_what_the_operator_says(sizes: tuple[int, ...]) -> None:
+def squeezed() -> Operator:
+    """A largest element of each window and channel, and a pointwise convolution of them."""
+    x = placeholder((1, 11, 10, 16), "X")
+    output = pool2d(x, (3, 3), Window(strides=(2, 2), pads=(0, 0, 1, 1)), "max")
+    y, v = placeholder(output.shape, "Y"), placeholder((1, 1, 16, 8), "V")
+    pooling, pointwise = Operator("pooling", (x,), output), Operator("pointwise", (y, v), conv2d(y, v, PLAIN))
+    return composed(pooling, pointwise, 0)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [chain(7, 8, 6), chain(9, 16, 12, 2), chain(8, 24, 8, 1, 5), squeezed()],
+    ids=["depthwise", "strided", "5x5", "pooling"],
+)
+def test_every_program_computes_what_the_operator_says(operator: Operator) -> None:
     """And is one launch, whose shared memory is what the space says it is."""
-    operator = chain(*sizes)
     inputs = random_inputs(operator, np.random.default_rng(1))
     want = evaluate(operator, inputs)
     assert JETSON.gpu is not None
