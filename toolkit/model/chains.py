@@ -3,8 +3,8 @@
 A chain goes on while only it reads its last result and the reader works element by element on as many
 elements. It goes through reshapes, which compute nothing, where all other operands can be seen in the
 anchor's shape; and through branches that meet again, such as x * sigmoid(x). A convolution or product that
-needs one element for a vector of results reads it where a Slice or Transpose would take it from: of images
-whose channels come first, of shuffled channels, of the queries of an attention's heads.
+needs one element for a vector of results, or reads along memory, reads it where a Slice or Transpose would
+take it from: of images whose channels come first, of shuffled channels, of an attention's queries and values.
 
 What is computed of an image element by element, to become words of a pixel, is computed where these are made.
 
@@ -178,14 +178,15 @@ def _takes_elements(graph: Graph, moved: Node, reader: Node) -> bool:
     """Whether a convolution or product can read what was moved where it was before and be no slower."""
     if reader.op not in READERS_IN_PLACE or "packed" in reader.attributes:
         return False
-    first, *others = map(graph.root, reader.inputs)
-    shape, other = (graph.values[name].shape for name in reader.inputs[:2])
+    roots = list(map(graph.root, reader.inputs))
+    place = roots.index(moved.output)
+    shape, other = (graph.values[reader.inputs[item]].shape for item in (place, 1))
     fits = pieces(graph.values[moved.output].shape, shape) is not None
-    if first != moved.output or first in others or not fits:
+    if roots.count(moved.output) > 1 or not fits:
         return False
     if reader.op == "MatMul":  # rows of which each is read along memory, wherever it is
         return moved.op == "Transpose" and moved.integers("perm")[-1] == len(moved.integers("perm")) - 1
-    if len(other) != len(shape):
+    if place > 0 or len(other) != len(shape):
         return False  # it has groups of channels
     near = moved.op == "Slice" and max(map(abs, moved.integers("steps"))) < FEW_CHANNELS
     return other[-2] < FEW_CHANNELS or (near and set(other[:-2]) == {1})

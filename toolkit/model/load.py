@@ -11,6 +11,7 @@ from boards.target import Target
 from toolkit.model.fuse import fuse
 from toolkit.model.graph import Array, Graph, Node, verify
 from toolkit.model.half_storage import stored_for
+from toolkit.model.heads import read_by_heads
 from toolkit.model.join import joined
 from toolkit.model.layout import assign_layout
 from toolkit.model.onnx_import import import_onnx
@@ -33,6 +34,7 @@ PASSES: tuple[Pass, ...] = (
     assign_layout,
     pack_weights,
     scale_weights,
+    read_by_heads,
     tabulate,
     fuse,
 )

@@ -170,14 +170,14 @@ def test_images_whose_channels_come_first_are_read_as_they_are(tmp_path: Path) -
     [
         ("queries", 0),
         ("columns", 1),
-        ("second operand", 1),
+        ("second operand", 0),
         ("read twice", 1),
         ("an output", 1),
         ("reshaped", 1),
     ],
 )
 def test_products_read_rows_where_they_are(tmp_path: Path, case: str, moved: int) -> None:
-    """As an attention takes its queries, [1, tokens, heads, channels], head by head."""
+    """As an attention takes its queries and values, [1, tokens, heads, channels], head by head."""
     permutation = [0, 2, 3, 1] if case == "columns" else [0, 2, 1, 3]
     nodes = [node("Transpose", ["x"], "t", perm=permutation), node("MatMul", ["t", "k"], "y")]
     keys, outputs = {"columns": (1, 4, 6, 5), "second operand": (1, 4, 3, 6)}.get(case, (1, 4, 8, 5)), ["y"]

@@ -65,6 +65,7 @@ def test_passes_can_be_watched(squeezenet: Path) -> None:
         "assign_layout",
         "pack_weights",
         "scale_weights",
+        "read_by_heads",
         "tabulate",
         "fuse",
     ]

@@ -1,0 +1,69 @@
+"""What the heads of an attention make is read where it is by a product whose constant weights say from where.
+
+    transpose(y) @ w        y [b, h, t, d], w [h * d, n]
+
+is a convolution of images [h, t] of d channels by a window [h, 1], whose results have a height of 1. Queries
+and values are read where they are, too (chains.py); keys alone are moved, as vectors lie along their rows.
+"""
+
+from __future__ import annotations
+
+from toolkit.model.graph import Attribute, Graph, GraphBuilder, Node, Value
+
+BY_HEADS = {3: (1, 0, 2), 4: (0, 2, 1, 3)}
+"""Permutations of [h, t, d] and [b, h, t, d]: to rows of all heads side by side."""
+
+
+def read_by_heads(graph: Graph) -> Graph:
+    """The physical graph without copies of what heads make for products with constant weights."""
+    readers = graph.consumers()
+    found: dict[str, Node] = {}  # the transpose in front, by the product's result
+    for node in graph.nodes:
+        if node.op == "Transpose" and node.integers("perm") == BY_HEADS.get(len(node.integers("perm"))):
+            product = _product(graph, readers, node)
+            if product is not None:
+                found[product.output] = node
+    build = GraphBuilder(graph.name, graph.values.values())
+    for node in graph.nodes:
+        if node.output in found:
+            _emit_convolution(graph, build, found[node.output], node)
+        else:
+            build.nodes.append(node)
+    return build.finish(graph.inputs, graph.outputs)
+
+
+def _product(graph: Graph, readers: dict[str, list[Node]], node: Node) -> Node | None:
+    """The product of matrices that alone reads what a node moved, rows of all heads side by side, with
+    constant weights."""
+    *_, heads, width = graph.values[node.output].shape
+    name = node.output
+    while len(readers[name]) == 1 and name not in graph.outputs:
+        (reader,) = readers[name]
+        if reader.op != "Reshape":
+            break
+        name = reader.output
+    else:
+        return None
+    if reader.op != "MatMul" or reader.attributes or reader.inputs[0] != name:
+        return None
+    data, weight = (graph.values[item] for item in reader.inputs)
+    matrices = len(data.shape) == len(weight.shape) == 2 and data.shape[1] == heads * width
+    plain = weight.constant and weight.quantized is None and data.dtype == weight.dtype == "float32"
+    return reader if matrices and plain else None
+
+
+def _emit_convolution(graph: Graph, build: GraphBuilder, node: Node, product: Node) -> None:
+    """The product, of what a node would have moved."""
+    *batch, rows, heads, width = graph.values[node.output].shape
+    value, weight = graph.values[product.output], graph.values[product.inputs[1]]
+    assert weight.data is not None
+    window = weight.data.reshape(heads, 1, width, weight.shape[1])
+    weights = build.constant(f"{weight.name}/heads", window, weight.source)
+    images, results = (*(batch or [1]), heads, rows, width), (*(batch or [1]), 1, rows, weight.shape[1])
+    image = Value(build.fresh(f"{node.inputs[0]}/image"), images, value.dtype)
+    data = build.emit("Reshape", [node.inputs[0]], image)
+    attributes: dict[str, Attribute] = {
+        "kernel": (heads, 1), "strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1,
+    }  # fmt: skip
+    made = Value(build.fresh(f"{product.output}/image"), results, value.dtype)
+    build.emit("Reshape", [build.emit("Conv", [data, weights], made, attributes, product.name)], value)
