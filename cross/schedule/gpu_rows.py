@@ -27,7 +27,7 @@ from cross.expression.language.terms import walk
 from cross.schedule.chain import Followed, followed_rows, in_common
 from cross.schedule.gpu_operands import shared_size
 from cross.schedule.gpu_tiles import powers_of_two, vector_sizes
-from cross.schedule.gpu_two_level import VECTOR_BYTES
+from cross.schedule.gpu_two_level import PREFERRED_THREADS, VECTOR_BYTES
 from cross.schedule.knobs import Knob, single
 from cross.schedule.plan import Group, Plan, wide_axes
 from cross.schedule.primitives import (
@@ -47,7 +47,6 @@ from cross.schedule.space import Constraint, Values
 
 PARTIAL = ".rf"  # how rfactor calls partial results
 FUSED = "f"
-PREFERRED_THREADS = 128  # of a block: four warps, so that one runs while others wait for memory
 NEIGHBOURS = 32  # threads of a warp, which read neighbouring elements in one access
 FEWEST_NEIGHBOURS = 8  # of 4 bytes: 32, the least that GPUs move to or from memory
 
@@ -130,12 +129,7 @@ def _links(followed: Mapping[str, Followed]) -> list[Followed]:
 
 def _lane_axes(group: Group) -> int:
     """How many axes that rows do not follow a reduction may have: the lanes of a partial sum."""
-    return 1 if is_partial(group.owner) else 0
-
-
-def is_partial(tensor: Tensor) -> bool:
-    """Whether rfactor made a tensor: the partial results of a sum."""
-    return tensor.name.rstrip("_").endswith(PARTIAL)
+    return int(group.owner.name.rstrip("_").endswith(PARTIAL))
 
 
 def _lies_across(plan: Plan, followed: Mapping[str, Followed], row: Axis) -> bool:
