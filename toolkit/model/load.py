@@ -20,6 +20,7 @@ from toolkit.model.packed_weights import pack_weights
 from toolkit.model.recognize import recognize_normalization
 from toolkit.model.reference import run_reference
 from toolkit.model.scaled_weights import scale_weights
+from toolkit.model.shared_products import shared_for
 from toolkit.model.simplify import fold_affine, fold_padding, remove_identities
 from toolkit.model.tables import tabulate
 
@@ -62,8 +63,8 @@ def computed(graph: Graph, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
 
 
 def adapted(graph: Graph, target: Target) -> Graph:
-    """The fused graph as a target computes it: its products of bytes, chains, and how values are stored."""
-    return stored_for(joined(packed_for(graph, target), target), target)
+    """The fused graph as a target computes it: its products, chains, and how values are stored."""
+    return stored_for(joined(shared_for(packed_for(graph, target), target), target), target)
 
 
 def run_passes(graph: Graph, after: Callable[[str, Graph], None] | None = None) -> Graph:
