@@ -43,6 +43,9 @@ EXACT = JUMPS | frozenset((
 ))  # fmt: skip
 
 
+OF_ONE = frozenset({"GRU"})  # has 1 - z in it, which cancels: it is as exact as a number of magnitude 1
+
+
 class MildDraft(Draft):
     """Draws multiples of 1/8 of one magnitude, which sums and products of a few of them hold exactly."""
 
@@ -155,7 +158,8 @@ class Network:
             dtype = "float32" if value.dtype == np.float64 else str(value.dtype)
             exact = without_error and (op in EXACT or value.dtype.kind != "f")
             if value.dtype == np.float64 and not exact:
-                other = other * (1 + NOISE * self.rng.standard_normal(other.shape))
+                rounded = np.maximum(np.abs(other), 1.0) if op in OF_ONE else other
+                other = other + NOISE * rounded * self.rng.standard_normal(other.shape)
             found.append(Known(value, other, exact, dtype))
         if not all(map(_sound, found)):
             return []
