@@ -148,7 +148,7 @@ def _known(index: Expr, clamps: Clamps) -> Expr:
     left, right = _known(index.left, clamps), _known(index.right, clamps)
     counter, scale = index.left, 1
     match index.left:
-        case Binary("*", inner, Int(factor)):
+        case Binary("*", inner, Int(factor)) if factor > 0:
             counter, scale = inner, factor
     ends = [*clamps.get(index.left, []), *((end - 1) * scale + 1 for end in clamps.get(counter, []))]
     if index.op == "min" and isinstance(right, Int) and any(end <= right.value + 1 for end in ends):
