@@ -135,7 +135,7 @@ class _Lowering:
         waits: list[bool] = []
         for buffer, statement in produced:
             parts = (part for _, store in stores(statement) for part in store.parts)
-            waits.append(not unread.isdisjoint(load.buffer for part in parts for load in loads(part)))
+            waits.append(any(load.buffer in unread for part in parts if unread for load in loads(part)))
             unread = set() if waits[-1] else unread
             unread |= {buffer} if buffer.scope is Scope.SHARED else set()
         if unread:

@@ -24,25 +24,26 @@ from boards.target import GpuLimits, Target
 from cross.expression.language.operator import Operator
 from cross.schedule.chain import chain_of
 from cross.schedule.gpu_cycles import FETCHED_BYTES, STEP_CYCLES, cycles
-from cross.schedule.gpu_likely_tiles import UNROLL, block_shapes, knows, likely_tiles
+from cross.schedule.gpu_likely_tiles import block_shapes, knows, untuned_knobs
 from cross.schedule.gpu_multi_level import (
     Contraction,
     contraction,
-    contraction_knobs,
     contraction_tiles,
     is_contraction,
     multi_level,
 )
-from cross.schedule.gpu_tiles import USUAL_UNROLL, unroll_knob
-from cross.schedule.knobs import Knob, structural
+from cross.schedule.gpu_tiles import unroll_knob
+from cross.schedule.knobs import structural
 from cross.schedule.plan import Group, Plan, make_plan
 from cross.schedule.primitives import CacheWrite, Inline, Schedule
-from cross.schedule.space import Constraint, ScheduleSpace
+from cross.schedule.space import ScheduleSpace
 from cross.schedule.winograd.stages import algorithms
 
 LAUNCH_S = 3e-6  # between kernels: an estimate, measured on no GPU here
-L2_SHARE = 0.5  # of the second cache, for what is handed over; the rest passes beside it
-LEAST_SAVED = 0.1  # of the time of separate launches: less is within the error of these estimates
+L2_SHARE = 0.5  # of the second cache, for what is handed over; the rest passes beside it: an estimate
+LEAST_SAVED = 0.1
+"""Of the time of separate launches: less is within the error of these estimates, a third on an H100 for one
+contraction (tests/unit/cross/test_gpu_cycles.py)."""
 
 
 class Fed(msgspec.Struct, frozen=True):
@@ -80,19 +81,10 @@ def fed_space(operator: Operator, target: Target, limits: GpuLimits) -> Schedule
     found = fed(operator, limits)
     if found is None:
         return None
-    knobs, rules = _knobs(found.item, target, limits)
+    own, rules, unroll = untuned_knobs(found.item, target, limits)
+    knobs = (structural("shared", ("operands",)), *own, unroll_knob(unroll))
     tiled = [contraction_tiles(found.item)]
-    return ScheduleSpace(operator, target, knobs, rules, partial(_schedule, found), tiled=tiled)
-
-
-def _knobs(
-    item: Contraction, target: Target, limits: GpuLimits
-) -> tuple[tuple[Knob, ...], tuple[Constraint, ...]]:
-    knobs, rules = contraction_knobs(item, limits)
-    unroll = USUAL_UNROLL
-    if knows(item, target):
-        knobs, unroll = likely_tiles(item, target, knobs, rules), UNROLL
-    return (structural("shared", ("operands",)), *knobs, unroll_knob(unroll)), tuple(rules)
+    return ScheduleSpace(operator, target, knobs, tuple(rules), partial(_schedule, found), tiled=tiled)
 
 
 def _schedule(found: Fed, _: Mapping[str, int]) -> Schedule:
@@ -129,7 +121,7 @@ def saved_seconds(separate: Sequence[Operator], chain: Operator, target: Target)
 
 def _seconds(item: Contraction, target: Target, limits: GpuLimits) -> float:
     """What the untuned program of a contraction is estimated to take."""
-    knobs, _ = _knobs(item, target, limits)
+    knobs, _, _ = untuned_knobs(item, target, limits)
     values = {
         name: np.array([value])
         for knob in knobs

@@ -1,7 +1,7 @@
-"""The tiles of a contraction's untuned program on a GPU that gpu_cycles.py knows. Start at `likely_tiles`.
+"""The tiles of a contraction's untuned program on a GPU that gpu_cycles.py knows.
 
 They are the best by its estimate of some thousand shapes without virtual threads; nothing is measured for it,
-and a search has all tiles of the space.
+and a search has all tiles of the space. Start at `untuned_knobs`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,19 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from boards.target import Target
+from boards.target import GpuLimits, Target
 from cross.expression.language.tensor import Axis
 from cross.schedule.gpu_cycles import WARP, BlockShapes, cycles
-from cross.schedule.gpu_multi_level import LEVELS, Contraction, block_sizes, predicted_registers, written_out
+from cross.schedule.gpu_multi_level import (
+    LEVELS,
+    Contraction,
+    block_sizes,
+    contraction_knobs,
+    predicted_registers,
+    written_out,
+)
 from cross.schedule.gpu_operands import count, product
-from cross.schedule.gpu_tiles import LARGEST_OUTER
+from cross.schedule.gpu_tiles import LARGEST_OUTER, USUAL_UNROLL
 from cross.schedule.knobs import Knob
 from cross.schedule.space import Constraint, Values
 
@@ -38,6 +45,16 @@ def knows(item: Contraction, target: Target) -> bool:
     assert target.gpu is not None
     floats = all(operand.dtype in ("float32", "float16") for operand in item.operands)
     return bool(item.operands) and floats and target.gpu.warp_size == WARP
+
+
+def untuned_knobs(
+    item: Contraction, target: Target, limits: GpuLimits
+) -> tuple[list[Knob], list[Constraint], int]:
+    """The knobs of a contraction and their rules, and the unroll limit of its untuned program."""
+    knobs, rules = contraction_knobs(item, limits)
+    if not knows(item, target):
+        return knobs, rules, USUAL_UNROLL
+    return likely_tiles(item, target, knobs, rules), rules, UNROLL
 
 
 def likely_tiles(

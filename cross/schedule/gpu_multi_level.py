@@ -66,7 +66,7 @@ class Contraction(msgspec.Struct, frozen=True):
     is_padded: bool = False  # whether it reads a padding
     apart: int = 0  # so many leading axes of the owner: a contraction each, of which a block computes one
     maps: Mapping[str, Maps] = {}  # of constants, ahead of time
-    reads: Mapping[str, int] = {}  # for an element of an operand that is computed where it is fetched
+    reads: Mapping[str, int] = {}  # elements for one of an operand, where that is computed in its place
 
     @property
     def space(self) -> list[Axis]:

@@ -104,9 +104,10 @@ def rows_of(plan: Plan, lanes: int) -> Rows | None:
         if not found:
             return None
         followed[group.owner.name] = in_common(found)
-    outer = [axis for axis in last.axes if axis.extent > 1 and any(axis in item for item in _links(followed))]
-    if plan.groups[-1].reduction is not None:
-        outer = wide_axes(last.axes)
+    handed = [item for name, item in followed.items() if name != last.name]
+    outer = wide_axes(last.axes)
+    if plan.groups[-1].reduction is None:
+        outer = [axis for axis in outer if any(axis in item for item in handed)]
     followed[last.name] = tuple(axis if axis in outer else None for axis in last.axes)
     row = outer[-1] if outer else None
     rows = Rows(plan, followed, row, lanes, row is not None and _lies_across(plan, followed, row))
@@ -121,10 +122,6 @@ def without_kept(plan: Plan) -> Plan:
     names = tuple(group.owner.name for group in before if group.reduction is None)
     groups = (*(group for group in before if group.reduction is not None), last)
     return replace(plan, inlined=(*plan.inlined, *names), groups=groups)
-
-
-def _links(followed: Mapping[str, Followed]) -> list[Followed]:
-    return list(followed.values())[1:]
 
 
 def _lane_axes(group: Group) -> int:

@@ -32,11 +32,10 @@ from cross.expression.language.terms import walk
 from cross.expression.rewrites.rfactor import rfactor
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.gpu_chain import fed_space
-from cross.schedule.gpu_likely_tiles import UNROLL, knows, likely_tiles
+from cross.schedule.gpu_likely_tiles import untuned_knobs
 from cross.schedule.gpu_multi_level import (
     Contraction,
     contraction,
-    contraction_knobs,
     contraction_tiles,
     is_contraction,
     multi_level,
@@ -193,9 +192,7 @@ def _space(operator: Operator, program: Operator, target: Target, limits: GpuLim
     for group in plan.groups:
         item = sketch.contractions.get(group.owner.name)
         if item is not None:
-            own, rules = contraction_knobs(item, limits)
-            if knows(item, target):
-                own, unroll = likely_tiles(item, target, own, rules), UNROLL
+            own, rules, unroll = untuned_knobs(item, target, limits)
             add((own, rules))
             tiled.append(contraction_tiles(item))
         else:

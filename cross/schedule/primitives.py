@@ -26,7 +26,8 @@ class Split(msgspec.Struct, frozen=True):
 
     With `whole_tiles` every tile starts at a multiple of the last factor, an integer: the axis is rounded up
     to whole ones, and what lies past its end is computed but not stored. With `guarded`, for stages without a
-    reduction, tiles start at their multiples and what lies past the end of the loop is left out.
+    reduction, tiles start at their multiples and what lies past the end of the loop is left out; what is
+    attached inside computes the last element there once more.
     """
 
     stage: str

@@ -32,7 +32,7 @@ LAYERS = {
     "swin": 100,
     "transformer": 25,
     "vad": 10,
-    "vit_tiny": 20,
+    "vit_tiny": 21,
     "yolo": 16,
 }
 MOST_BLOCKS = 2  # more of equal blocks in a row have no operator that these do not have

@@ -8,6 +8,8 @@ and values are read where they are, too (chains.py); keys alone are moved, as ve
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from toolkit.model.graph import Attribute, Graph, GraphBuilder, Node, Value
 
 BY_HEADS = {3: (1, 0, 2), 4: (0, 2, 1, 3)}
@@ -32,24 +34,36 @@ def read_by_heads(graph: Graph) -> Graph:
     return build.finish(graph.inputs, graph.outputs)
 
 
-def _product(graph: Graph, readers: dict[str, list[Node]], node: Node) -> Node | None:
+def _product(graph: Graph, readers: Mapping[str, list[Node]], node: Node) -> Node | None:
     """The product of matrices that alone reads what a node moved, rows of all heads side by side, with
     constant weights."""
     *_, heads, width = graph.values[node.output].shape
-    name = node.output
-    while len(readers[name]) == 1 and name not in graph.outputs:
-        (reader,) = readers[name]
-        if reader.op != "Reshape":
-            break
-        name = reader.output
-    else:
+    behind = read_through_shapes(graph, readers, node.output)
+    if len(behind) != 1 or not has_plain_weights(graph, behind[0]):
         return None
-    if reader.op != "MatMul" or reader.attributes or reader.inputs[0] != name:
-        return None
-    data, weight = (graph.values[item] for item in reader.inputs)
-    matrices = len(data.shape) == len(weight.shape) == 2 and data.shape[1] == heads * width
-    plain = weight.constant and weight.quantized is None and data.dtype == weight.dtype == "float32"
-    return reader if matrices and plain else None
+    (product,) = behind
+    return product if graph.values[product.inputs[0]].shape[1] == heads * width else None
+
+
+def has_plain_weights(graph: Graph, node: Node) -> bool:
+    """Whether a node is a product of a computed matrix and a constant one, both of float32."""
+    if node.op != "MatMul" or node.attributes:
+        return False
+    data, weight = (graph.values[name] for name in node.inputs)
+    known = weight.constant and weight.quantized is None and not data.constant
+    return known and len(data.shape) == len(weight.shape) == 2 and data.dtype == weight.dtype == "float32"
+
+
+def read_through_shapes(graph: Graph, readers: Mapping[str, list[Node]], name: str) -> list[Node]:
+    """What reads a value, also in other shapes; nothing where it is an output in one of them."""
+    found: list[Node] = []
+    names = [name]
+    for known in names:  # grows
+        if known in graph.outputs:
+            return []
+        names += [reader.output for reader in readers[known] if reader.op == "Reshape"]
+        found += [reader for reader in readers[known] if reader.op != "Reshape"]
+    return found
 
 
 def _emit_convolution(graph: Graph, build: GraphBuilder, node: Node, product: Node) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from boards.target import Target
 from cross.expression.rewrites.composition import composed
-from cross.schedule import chain_cost, gpu_chain
+from cross.schedule.choose import saved_by_chain
 from toolkit.model.graph import Graph, Group, Region
 
 LONGEST = 3  # groups of a chain: an inverted bottleneck has three
@@ -24,8 +24,6 @@ LONGEST = 3  # groups of a chain: an inverted bottleneck has three
 
 def joined(graph: Graph, target: Target) -> Graph:
     """The fused graph with chains of groups joined where the target is expected to win by it."""
-    if target.gpu is not None and not target.gpu.shared_memory_on_chip:
-        return graph
     steps: dict[str, Group | Region] = {_output(step): step for step in graph.steps}
     following = _following(graph)
     begun = {name for name in steps if name not in following.values()}
@@ -110,5 +108,5 @@ def _joined(graph: Graph, groups: Sequence[Group], target: Target) -> _Part:
         inputs = (*inputs, *(name for number, name in enumerate(group.inputs) if number != position))
     nodes = tuple(dict.fromkeys(name for group in groups for name in group.nodes))
     group = Group(groups[-1].name, operator, inputs, groups[-1].output, nodes)
-    saved = gpu_chain.saved_seconds if target.gpu is not None else chain_cost.saved_seconds
-    return _Part(group, tuple(groups[:-1]), saved([item.operator for item in groups], operator, target))
+    saved_s = saved_by_chain([item.operator for item in groups], operator, target)
+    return _Part(group, tuple(groups[:-1]), saved_s)

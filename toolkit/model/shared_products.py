@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from boards.target import Target
 from toolkit.model.fuse import fuse
 from toolkit.model.graph import Array, Attribute, Graph, GraphBuilder, Node, Value, verify
+from toolkit.model.heads import has_plain_weights, read_through_shapes
 
 READERS = frozenset({"MatMul", "Transpose"})
 
@@ -81,40 +82,21 @@ def _runs(graph: Graph) -> list[list[_Product]]:
 
 def _product(graph: Graph, readers: Mapping[str, list[Node]], node: Node) -> _Product | None:
     """The product that a node is, where it may share a kernel with others."""
-    if node.op != "MatMul" or node.attributes:
+    if not has_plain_weights(graph, node):
         return None
-    data, weight = (graph.values[name] for name in node.inputs)
-    plain = weight.constant and weight.quantized is None and not data.constant
-    if (
-        not plain
-        or len(data.shape) != 2
-        or len(weight.shape) != 2
-        or {data.dtype, weight.dtype} != {"float32"}
-    ):
-        return None
+    columns = graph.values[node.inputs[1]].shape[1]
     name, bias = node.output, None
-    behind = _behind(graph, readers, name)
+    behind = read_through_shapes(graph, readers, name)
     if len(behind) == 1 and behind[0].op == "Add":
         (adding,) = behind
         known = [item for item in adding.inputs if graph.values[item].constant]
-        if len(known) != 1 or graph.values[known[0]].shape != (weight.shape[1],):
+        shapes = {graph.values[item].shape for item in (*adding.inputs, adding.output) if item not in known}
+        if len(known) != 1 or graph.values[known[0]].shape != (columns,) or len(shapes) != 1:
             return None
         name, bias = adding.output, known[0]
-        behind = _behind(graph, readers, name)
+        behind = read_through_shapes(graph, readers, name)
     moves = bool(behind) and all(reader.op in READERS for reader in behind)
     return _Product(node, bias, name) if moves else None
-
-
-def _behind(graph: Graph, readers: Mapping[str, list[Node]], name: str) -> list[Node]:
-    """What reads a value, through other shapes of it; nothing where it, or one of those, is an output."""
-    found: list[Node] = []
-    names = [name]
-    for known in names:  # grows
-        if known in graph.outputs:
-            return []
-        names += [reader.output for reader in readers[known] if reader.op == "Reshape"]
-        found += [reader for reader in readers[known] if reader.op != "Reshape"]
-    return found
 
 
 def _known(graph: Graph, name: str) -> Array:

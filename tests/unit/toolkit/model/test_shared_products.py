@@ -10,8 +10,9 @@ import pytest
 
 from boards.board import load
 from tests.onnx_models import model, node, random_inputs, save, worst_layer_error
-from toolkit.model.graph import Graph
+from toolkit.model.graph import Graph, GraphBuilder, Value, verify
 from toolkit.model.load import adapted, load_model
+from toolkit.model.shared_products import share_products
 
 CPU, GPU = load("rpi3b").target(None), load("jetson-nano").target("gpu")
 RNG = np.random.default_rng(72)
@@ -90,6 +91,24 @@ def test_what_is_computed_element_by_element_stays_with_its_product(tmp_path: Pa
     ]
     weights = {"u": weight(CHANNELS, 12), "w": weight(CHANNELS, 12)}
     assert columns(tmp_path, model(nodes, {"x": (TOKENS, CHANNELS)}, ["y"], weights)) == [12, 12]
+
+
+def test_a_sum_that_repeats_elements_is_no_bias() -> None:
+    """Of results of 6 x 8 elements as a column and 8 others, 48 x 8."""
+    build = GraphBuilder("sums")
+    build.add(Value("x", (TOKENS, CHANNELS), "float32"))
+    made = []
+    for name in "uv":
+        matrix, others = (
+            build.constant(f"w{name}", weight(CHANNELS, 8)),
+            build.constant(f"b{name}", weight(8)),
+        )
+        product = build.emit("MatMul", ["x", matrix], Value(f"m{name}", (TOKENS, 8), "float32"))
+        column = build.emit("Reshape", [product], Value(f"r{name}", (8 * TOKENS, 1), "float32"))
+        made.append(build.emit("Add", [column, others], Value(f"a{name}", (8 * TOKENS, 8), "float32")))
+        build.emit("Transpose", [made[-1]], Value(f"t{name}", (8, 8 * TOKENS), "float32"), {"perm": (1, 0)})
+    graph = build.finish(["x"], ["tu", "tv"])
+    assert verify(share_products(graph)).nodes == graph.nodes
 
 
 def test_what_is_an_output_is_made_alone(tmp_path: Path) -> None:
