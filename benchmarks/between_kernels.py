@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness.command import Asked, finished, names, numbers, program
-from benchmarks.harness.place import HOST, board_with
+from benchmarks.harness.place import HOST, board_with, level_of
 from benchmarks.harness.text import aligned
 from benchmarks.kernels.loaded import ALIGNMENT_BYTES
 from benchmarks.kernels.networks import NAMES, chosen_networks
@@ -242,6 +242,7 @@ def _zeros(size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
 
 
 def _networks(asked: Asked) -> None:
+    level_of(asked.board)  # refuses a board whose programs do not run here
     head = ["network", "threads", "load ms", "first ms", "warm ms", "first/warm", "faults"]
     rows = [[*head, "kernels", "outside", "copies", "branches"]]
     with tempfile.TemporaryDirectory(prefix="tfb-between-") as folder:

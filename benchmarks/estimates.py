@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.command import Asked, finished, names, program, subcommands
-from benchmarks.harness.place import HOST, board_with
+from benchmarks.harness.place import HOST, board_with, level_of
 from benchmarks.kernels.loaded import LoadedCode, aligned
 from benchmarks.kernels.networks import NAMES, chosen_networks
 from benchmarks.kernels.turn import Call
@@ -207,6 +207,7 @@ def _operators(asked: Asked) -> Iterator[tuple[str, str, Operator]]:
 
 
 def _run(asked: Asked) -> None:
+    level_of(asked.board)  # refuses a board whose programs do not run here
     _, target = board_with(asked.threads, asked.board)
     measure = {"tiles": tiles, "algorithms": algorithms}[asked.command]
     rng, cases = np.random.default_rng(asked.seed), []

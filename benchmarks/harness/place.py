@@ -32,12 +32,26 @@ from toolkit.tuning.progress import Budget, TuningResult
 WAIT_S: Final = 1800.0  # for whoever measures on the board now
 ROUNDS: Final = 6
 HOST: Final = "host"
+LEVELS: Final = ("x86-64-v2", "x86-64-v3")  # that this machine can be measured at
 
 
 def with_cores(target: Target, count: int) -> Target:
     """The target on its first cores."""
     narrowed: Target = replace(target, cores=target.cores[:count])
     return narrowed
+
+
+def level_of(board: str) -> str:
+    """The level of this machine that "host:x86-64-v3" names; "" for this machine as it is.
+
+    Raises:
+        ValueError: another board.
+    """
+    host, _, level = board.partition(":")
+    if host != HOST or (level and level not in LEVELS):
+        known = ", ".join(f"{HOST}:{name}" for name in LEVELS)
+        raise ValueError(f"expected this machine, {HOST} or one of {known}; found the board {board}")
+    return level
 
 
 def board_with(threads: int, name: str = HOST) -> tuple[Board, Target]:

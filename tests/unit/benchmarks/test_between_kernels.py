@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.between_kernels import Costs, branch_share, main
+from benchmarks.estimates import main as estimates
 from tests.onnx_models import model, node, save
 from toolkit.model.load import load_model
 
@@ -37,6 +38,13 @@ def test_only_what_may_run_beside_others_can_take_less_time_in_branches(tmp_path
 
 
 @pytest.mark.slow
+def test_a_board_that_is_not_here_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (main, estimates):
+        arguments = ["tiles"] if command is estimates else []
+        assert command([*arguments, "--only", "bert", "--board", "rpi3b"]) == 2
+        assert "expected this machine, host or one of host:x86-64-v2" in capsys.readouterr().err
+
+
 def test_a_network_with_loops_and_copies(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--only", "lstm_lm", "--size", "24", "--threads", "1", "--runs", "3", "--layers", "2"]
     assert main(asked) == 0

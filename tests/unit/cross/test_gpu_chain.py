@@ -8,7 +8,6 @@ import pytest
 
 from boards.board import load
 from boards.target import Target
-from cross.codegen.c.gpu_code import gpu_program
 from cross.expression import Operator, maximum, placeholder
 from cross.expression.families.conv import conv2d, depthwise_conv
 from cross.expression.families.elementwise import apply
@@ -16,12 +15,14 @@ from cross.expression.families.pool import pool2d
 from cross.expression.families.window import Window
 from cross.expression.reference import evaluate
 from cross.expression.rewrites.composition import composed
+from cross.inspection.gpu_launches import inspect_gpu
 from cross.loopnest import Programs, to_text, verify
 from cross.loopnest.threads import launches
 from cross.schedule import gpu_space
 from cross.schedule.gpu_chain import fed_space, saved_seconds
 from tests.fuzz.operators import random_inputs
 from tests.interpreter.interpreter import interpret
+from tests.unit.cross.test_gpu_rows import check_one_launch
 
 JETSON = load("jetson-nano").target("gpu")
 H100 = load("h100").target("gpu")
@@ -70,21 +71,19 @@ def squeezed() -> Operator:
 )
 def test_every_program_computes_what_the_operator_says(operator: Operator) -> None:
     """And is one launch, whose shared memory is what the space says it is."""
-    inputs = random_inputs(operator, np.random.default_rng(1))
-    want = evaluate(operator, inputs)
     assert JETSON.gpu is not None
     space = fed_space(operator, JETSON, JETSON.gpu)
     assert space is not None
-    rows = space.sample(np.random.default_rng(2), SAMPLES)
-    rule = next(item for item in space.constraints if item.name.endswith(".shared"))
-    assert rule.needed is not None
-    programs = Programs(space)
-    for row, needed in zip(rows, rule.needed(space.values(rows)), strict=True):
-        nest = programs.nest(space.configuration(row))
-        verify(nest)
-        (launch,) = gpu_program("k", nest, JETSON).functions
-        assert launch.shared_bytes == needed
-        np.testing.assert_allclose(interpret(nest, inputs), want, rtol=1e-4, atol=1e-5)
+    check_one_launch(space, SAMPLES, 1e-4)
+
+
+@pytest.mark.parametrize("target", [JETSON, H100], ids=["jetson", "h100"])
+def test_cubins_of_untuned_programs_keep_the_limits_of_the_board(target: Target) -> None:
+    """Of the largest chain of MobileNet-v2, and of one with many channels."""
+    for sizes in ((56, 144, 24), (14, 576, 96)):
+        space = gpu_space(chain(*sizes), target)
+        (launch,) = inspect_gpu("k", Programs(space).nest(space.default()), target)
+        assert launch.registers and max(launch.shares(target).values()) <= 1.0
 
 
 def test_threads_without_an_element_read_what_the_last_one_reads() -> None:

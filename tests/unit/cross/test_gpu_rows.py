@@ -15,6 +15,7 @@ from cross.expression import Operator, Tensor, placeholder
 from cross.expression.families.norm import euclidean_norm, layer_norm, log_softmax, normalize, softmax
 from cross.expression.families.pool import reduce
 from cross.expression.reference import evaluate
+from cross.inspection.gpu_launches import inspect_gpu
 from cross.loopnest import Programs, verify
 from cross.loopnest.nodes import For, LoopKind, Statement, statements
 from cross.loopnest.threads import launches, region
@@ -64,28 +65,29 @@ def with_shared_memory(size_bytes: int) -> Target:
     return found
 
 
+def check_one_launch(space: ScheduleSpace, count: int, tolerance: float) -> None:
+    """Random programs of a space are one launch each, which takes the shared memory that the space says, and
+    compute what the operator says."""
+    inputs = random_inputs(space.operator, np.random.default_rng(1))
+    want = evaluate(space.operator, inputs)
+    rule = next(item for item in space.constraints if item.name.endswith(".shared"))
+    programs, rows = Programs(space), space.sample(np.random.default_rng(2), count)
+    assert rule.needed is not None and len(rows)
+    for row, needed in zip(rows, rule.needed(space.values(rows)), strict=True):
+        nest = programs.nest(space.configuration(row))
+        verify(nest)
+        (launch,) = gpu_program("k", nest, space.target).functions
+        assert launch.shared_bytes == needed
+        np.testing.assert_allclose(interpret(nest, inputs), want, rtol=tolerance, atol=tolerance / 20)
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_program_computes_what_the_operator_says(name: str) -> None:
     """And is one launch, whose shared memory is what the space says it is."""
-    operator = OPERATORS[name]
-    inputs = random_inputs(operator, np.random.default_rng(1))
-    want = evaluate(operator, inputs)
-    found = 0
-    for part in gpu_space(operator, JETSON).parts:
-        if part.label == "direct":
-            continue
-        programs, space = Programs(part.space), part.space
-        rows = space.sample(np.random.default_rng(2), SAMPLES)
-        (rule,) = space.constraints
-        assert rule.needed is not None
-        for row, needed in zip(rows, rule.needed(space.values(rows)), strict=True):
-            nest = programs.nest(space.configuration(row))
-            verify(nest)
-            (launch,) = gpu_program("k", nest, JETSON).functions
-            assert launch.shared_bytes == needed
-            np.testing.assert_allclose(interpret(nest, inputs), want, rtol=2e-5, atol=1e-6)
-            found += 1
-    assert found > 0
+    spaces = [part.space for part in gpu_space(OPERATORS[name], JETSON).parts if part.label != "direct"]
+    assert spaces
+    for space in spaces:
+        check_one_launch(space, SAMPLES, 2e-5)
 
 
 @pytest.mark.parametrize("target", [JETSON, H100], ids=["jetson", "h100"])
@@ -122,6 +124,14 @@ def test_what_does_not_fit_shared_memory_is_computed_twice() -> None:
         inputs = random_inputs(operator, np.random.default_rng(1))
         np.testing.assert_allclose(interpret(nest, inputs), evaluate(operator, inputs), rtol=2e-5, atol=1e-6)
     assert buffers[8192] > 4000 > buffers[2048]
+
+
+@pytest.mark.parametrize("target", [JETSON, H100], ids=["jetson", "h100"])
+def test_cubins_of_untuned_programs_keep_the_limits_of_the_board(target: Target) -> None:
+    for operator in (of(lambda x: softmax(x, 2), 4, 128, 128), layer_norm_of(1, 128, 768)):
+        space = gpu_space(operator, target)
+        (launch,) = inspect_gpu("k", Programs(space).nest(space.default()), target)
+        assert launch.registers and max(launch.shares(target).values()) <= 1.0
 
 
 def test_without_room_for_a_row_every_stage_is_a_launch() -> None:
