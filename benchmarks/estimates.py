@@ -46,6 +46,7 @@ from cross.schedule.reads import nest_of
 from cross.schedule.space import Configuration, ScheduleSpace
 from cross.schedule.untuned import Tile, combines_lanes, estimated_tiles, vector_sizes
 from toolkit.model.distinct import distinct_operators
+from toolkit.model.joined_rows import rows_joined_for
 from toolkit.model.load import load_model
 
 LEAST_FLOPS = 4e6  # of an operator: shorter kernels are mostly the call
@@ -194,12 +195,12 @@ def _text(tile: Tile) -> str:
     return "x".join(map(str, tile.sizes)) + (" vectors first" if tile.vector_axis_first else "")
 
 
-def _operators(asked: Asked) -> Iterator[tuple[str, str, Operator]]:
+def _operators(asked: Asked, target: Target) -> Iterator[tuple[str, str, Operator]]:
     """Distinct operators of the networks, no chains of them."""
     seen: set[str] = set()
     for network in chosen_networks(asked.only):
         with tempfile.TemporaryDirectory() as folder:
-            graph = load_model(write(network, Path(folder) / "model.onnx", 0))
+            graph = rows_joined_for(load_model(write(network, Path(folder) / "model.onnx", 0)), target)
         for item in distinct_operators(graph):
             if item.operator.key not in seen and item.operator.flops >= LEAST_FLOPS:
                 seen.add(item.operator.key)
@@ -211,7 +212,7 @@ def _run(asked: Asked) -> None:
     _, target = board_with(asked.threads, asked.board)
     measure = {"tiles": tiles, "algorithms": algorithms}[asked.command]
     rng, cases = np.random.default_rng(asked.seed), []
-    for network, name, operator in _operators(asked):
+    for network, name, operator in _operators(asked, target):
         if case := measure(network, name, operator, target, rng):
             cases.append(case)
             print(case.line, flush=True)

@@ -1,1 +1,1 @@
-"""Operators rewritten into others that compute the same: partial sums, half storage, Winograd."""
+"""Operators rewritten into others that compute the same: partial sums, joined rows, Winograd's."""

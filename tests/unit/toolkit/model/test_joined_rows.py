@@ -1,0 +1,56 @@
+"""Rows of images joined for CPUs, where no window asks for them, and what the network computes then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from boards.board import load
+from boards.target import Target
+from tests.onnx_models import model, node, random_inputs, save, worst_layer_error
+from toolkit.model.graph import Graph
+from toolkit.model.load import adapted, load_model
+
+CPU, GPU = load("rpi3b").target(None), load("jetson-nano").target("gpu")
+
+
+def network() -> Any:
+    """A window, two pointwise convolutions, one with a residual sum, and a concatenation of both."""
+    rng = np.random.default_rng(31)
+    shapes = {"w0": (8, 3, 3, 3), "w1": (8, 8, 1, 1), "w2": (8, 8, 1, 1)}
+    weights = {name: rng.uniform(-1.0, 1.0, shape).astype(np.float32) for name, shape in shapes.items()}
+    nodes = [
+        node("Conv", ["x", "w0"], "a", pads=[1, 1, 1, 1]),
+        node("Relu", ["a"], "b"),
+        node("Conv", ["b", "w1"], "c"),
+        node("Add", ["c", "b"], "d"),
+        node("Conv", ["d", "w2"], "e"),
+        node("Concat", ["d", "e"], "y", axis=1),
+    ]
+    return model(nodes, {"x": (1, 3, 5, 7)}, ["y"], weights)
+
+
+def written(graph: Graph) -> list[tuple[int, ...]]:
+    return [group.operator.written for group in graph.groups if group.operator.name == "conv"]
+
+
+def compared(tmp_path: Path, target: Target) -> Graph:
+    """The network for a target; every layer is what ONNX says."""
+    proto = network()
+    graph = adapted(load_model(save(tmp_path, proto)), target)
+    worst, layers = worst_layer_error(graph, proto, random_inputs(graph))
+    assert worst < 1e-5 and layers
+    return graph
+
+
+def test_pointwise_convolutions_on_a_cpu_see_one_row_of_pixels(tmp_path: Path) -> None:
+    """Also where they write a part of what is concatenated."""
+    shapes = written(compared(tmp_path, CPU))
+    assert shapes[0] == (1, 5, 7, 8)
+    assert {shape[:2] for shape in shapes[1:]} == {(1, 35)}
+
+
+def test_gpus_tile_both_dimensions(tmp_path: Path) -> None:
+    assert {shape[:3] for shape in written(compared(tmp_path, GPU))} == {(1, 5, 7)}
