@@ -19,8 +19,9 @@ ELSEWHERE = "..."
 
 
 def short_name(operator: Operator) -> str:
-    """What is computed: `conv 3x3 s2 112x112 64->128` (kernel, stride, image, channels in and out),
-    `matmul 4 x 128x64x256` (batch, then rows, depth, columns), or the shapes of what is read and written.
+    """What is computed: `conv 3x3 s2 112x112 64->128` (kernel, stride, image, channels in and out; where rows
+    are joined, `conv 1x1 196 64->128` has as many pixels), `matmul 4 x 128x64x256` (batch, then rows, depth,
+    columns), or the shapes of what is read and written.
 
     Of a chain: its first link, and the shape of its result, `conv 1x1 56x56 24->144 ... 56x56x24`.
     """
@@ -81,14 +82,18 @@ def _contraction(operator: Operator, stage: Tensor) -> list[str]:
     slides = [at for at, found in enumerate(indices) if len(found) == 2 and inner & set(found)]
     if slides:
         return _window(operator, stage, data, slides, of_weights)
-    if not weights or operator.name != "matmul":
+    if not weights or operator.name not in ("matmul", "conv"):
         return []
     shared = [axis for axis in stage.axes if axis in of_data and axis in of_weights]
     rows = [axis for axis in stage.axes if axis in of_data and axis not in of_weights]
     columns = [axis for axis in stage.axes if axis not in of_data]
     batch = prod(axis.extent for axis in shared)
     height, depth, width = (prod(axis.extent for axis in axes) for axes in (rows, stage.reduce_axes, columns))
-    product = _by([height, depth * _word(stage), width])
+    depth *= _word(stage)
+    if operator.name == "conv":
+        kernel = [axis.extent for axis in stage.reduce_axes if axis not in of_data]
+        return [_by(kernel), str(height), *_channels(depth, width, batch)] if set(kernel) == {1} else []
+    product = _by([height, depth, width])
     return [f"{batch} x {product}"] if batch > 1 else [product]
 
 
@@ -114,8 +119,12 @@ def _window(
     width = prod(axis.extent for axis in free if axis not in of_data)
     if not of_weights:
         return [*words, str(stage.shape[-1])]
-    channels = [f"{depth * groups}->{width * groups}"]
-    return [*words, *channels, *([f"g{groups}"] if groups > 1 else [])]
+    return [*words, *_channels(depth, width, groups)]
+
+
+def _channels(depth: int, width: int, groups: int) -> list[str]:
+    """Channels in and out of all groups, and how many groups."""
+    return [f"{depth * groups}->{width * groups}", *([f"g{groups}"] if groups > 1 else [])]
 
 
 def _word(stage: Tensor) -> int:

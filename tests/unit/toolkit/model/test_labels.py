@@ -14,6 +14,7 @@ from cross.expression.families.pool import pool
 from cross.expression.families.window import Window
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor, placeholder
+from cross.expression.rewrites.joined_rows import with_joined_rows
 from toolkit.model.distinct import distinct_operators
 from toolkit.model.labels import PLACE_LIMIT, short_name, short_places
 from toolkit.model.load import load_model
@@ -39,6 +40,15 @@ def test_windows_name_kernel_stride_image_and_channels() -> None:
     depth = placeholder((5, 5, 64), "w")
     assert of("conv", depthwise_conv(data, depth, Window()), data, depth) == "conv 5x5 112x112 64->64 g64"
     assert of("maxpool", pool(data, (3, 3), PADDED, "max"), data) == "maxpool 3x3 s2 112x112 64"
+
+
+def test_a_convolution_with_joined_rows_names_its_pixels() -> None:
+    data, weight = made(1, 14, 14, 64), placeholder((1, 1, 64, 8), "w")
+    operator = Operator("conv", (data, weight), conv2d(data, weight, Window()), frozenset({1}))
+    assert short_name(with_joined_rows(operator)) == "conv 1x1 196 64->8"
+    data, weight = made(1, 14, 14, 4, 16), placeholder((4, 1, 1, 16, 8), "w")
+    operator = Operator("conv", (data, weight), grouped_conv(data, weight, Window()), frozenset({1}))
+    assert short_name(with_joined_rows(operator)) == "conv 1x1 196 64->32 g4"
 
 
 def test_groups_and_other_ranks() -> None:
