@@ -16,6 +16,7 @@ from toolkit.bundle.build import BuiltModel, build
 from toolkit.bundle.pack import GoldenData
 from toolkit.errors import VerificationError
 from toolkit.model.distinct import DistinctOperator, distinct_operators
+from toolkit.model.load import adapted
 from toolkit.model_job.confirm import Winner
 from toolkit.model_job.context import JobContext, stage
 from toolkit.model_job.kernels import TunedOperator, plan_model
@@ -46,13 +47,14 @@ def build_fallback(job: JobContext, golden: GoldenData) -> Fallback | None:
     if target is None:
         return None
     with stage("fallback", job.on_event) as running:
-        chosen = [_from_records(job, item, target) for item in distinct_operators(job.model)]
+        graph = adapted(job.model, target)  # as a job for the CPU had it, whose records are looked for
+        chosen = [_from_records(job, item, target) for item in distinct_operators(graph)]
         with builder_for(target, job.options.workers, job.tuning) as builder:
-            plan = plan_model(job.model, chosen, builder, target)
+            plan = plan_model(graph, chosen, builder, target)
         built = build(plan, target)
         tuned = sum(item.result.best is not None for item in chosen)
         expected_s = sum(item.task.weight * (item.winner.seconds or 0.0) for item in chosen)
-        exact = replace(golden, rtol=golden_rtol(job.model, target))
+        exact = replace(golden, rtol=golden_rtol(graph, target))
         model = LoadedModel(built.code, built.variant, exact)
         latency = measure_model(model, job.session, expected_s=expected_s)
         if isinstance(latency, MeasureFailure):
