@@ -138,7 +138,7 @@ def _networks(asked: Asked) -> None:
     level_of(asked.board)  # refuses a board whose programs do not run here
     if not (asked.before / "benchmarks" / "between_kernels.py").is_file():
         raise ValueError(f"{asked.before}: expected a checkout of this project, found no benchmarks in it")
-    rng = np.random.default_rng(asked.seed)
+    rng, cores = np.random.default_rng(asked.seed), os.sched_getaffinity(0)
     rows = [["network", "threads", "before / after", "fastest", "before ms", "after ms", "pairs"]]
     with tempfile.TemporaryDirectory(prefix="tfb-before-after-") as folder:
         for name in chosen_networks(asked.only):
@@ -152,6 +152,7 @@ def _networks(asked: Asked) -> None:
                 _compared(*pair)
                 for built in pair:
                     built.close()
+                os.sched_setaffinity(0, cores)  # an instance pins the thread that makes it
                 rows.append(row(name, threads, before_s, after_s))
                 print("  ".join(rows[-1]), file=sys.stderr, flush=True)
     print("\n".join(aligned(rows)))
