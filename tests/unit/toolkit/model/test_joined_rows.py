@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from boards.board import load
 from boards.target import Target
-from tests.onnx_models import model, node, random_inputs, save, worst_layer_error
-from toolkit.model.graph import Graph
+from tests.onnx_models import evaluator_values, model, node, random_inputs, save, worst_layer_error
+from toolkit.model.graph import Graph, Region
 from toolkit.model.load import adapted, load_model
+from toolkit.model.reference import run_reference
 
 CPU, GPU = load("rpi3b").target(None), load("jetson-nano").target("gpu")
 
@@ -50,6 +52,23 @@ def test_pointwise_convolutions_on_a_cpu_see_one_row_of_pixels(tmp_path: Path) -
     shapes = written(compared(tmp_path, CPU))
     assert shapes[0] == (1, 5, 7, 8)
     assert {shape[:2] for shape in shapes[1:]} == {(1, 35)}
+
+
+def test_bodies_of_loops_are_changed_as_well(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> m (float[2, 3, 4] x) => (float[2, 3, 4] y) {
+        three = Constant <value = int64 {3}> ()
+        go = Constant <value = bool {1}> ()
+        y = Loop (three, go, x) <body = b (int64 i, bool g, float[2, 3, 4] s) =>
+            (bool g2, float[2, 3, 4] s2) { g2 = Identity (g) t = Add (s, x) s2 = Softmax <axis = -1> (t) }>
+    }"""
+    proto = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text))
+    graph = adapted(load_model(save(tmp_path, proto)), CPU)
+    bodies = [body for step in graph.steps if isinstance(step, Region) for body in step.control.bodies]
+    groups = [group.operator for body in bodies for group in body.groups]
+    assert [operator.output.shape for operator in groups if operator.name == "softmax"] == [(6, 4)]
+    inputs = random_inputs(graph)
+    want = evaluator_values(proto, inputs)["y"]
+    np.testing.assert_allclose(run_reference(graph, inputs)["y"], want, rtol=1e-5)
 
 
 def test_gpus_tile_both_dimensions(tmp_path: Path) -> None:
