@@ -12,7 +12,6 @@ Outputs that differ by more than APART of the largest end it.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import statistics
@@ -21,20 +20,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks.harness.command import Asked, finished, names, numbers, program
-from benchmarks.harness.place import HOST, level_of
+from benchmarks.harness.place import HOST, board_with, level_of
 from benchmarks.harness.text import aligned
-from benchmarks.kernels.loaded import aligned as in_lines
+from benchmarks.kernels.loaded import LoadedModel
+from benchmarks.kernels.loaded import aligned as in_cache_lines
 from benchmarks.kernels.networks import NAMES, chosen_networks
+from benchmarks.kernels.turn import Call
+from benchmarks.kernels.workloads import Array
 from benchmarks.networks import write
 
 HERE = Path(__file__).resolve().parents[1]
-APART = 1e-3
+APART = 1e-3  # of float32: sums in another order, as other tiles have them, are some 1e-6 apart
 BUILDER = """
 import json, sys
 from pathlib import Path
@@ -48,45 +50,39 @@ Path(folder, "specs.json").write_text(json.dumps(specs))
 """
 
 
+@dataclass(frozen=True, slots=True)
 class Built:
-    """A library of one checkout with memory for what it reads and writes.
+    """An untuned network as one checkout builds it, loaded: a call of it, and what the call writes."""
 
-    Raises:
-        OSError: it cannot be loaded.
-    """
+    model: LoadedModel
+    call: Call
+    outputs: list[Array]
 
-    def __init__(self, folder: Path, rng: np.random.Generator) -> None:
+    @classmethod
+    def load(cls, folder: Path, cores: Sequence[int], rng: np.random.Generator) -> Built:
+        """What `build` wrote into a folder, on inputs that the generator draws.
+
+        Raises:
+            RuntimeError: the instance cannot be made, or its first run fails.
+        """
         specs = json.loads((folder / "specs.json").read_text())
         inputs, outputs = ([_filled(shape, dtype, rng) for shape, dtype in some] for some in specs)
-        self.outputs: list[np.ndarray[Any, Any]] = outputs
-        self._arrays = inputs, outputs  # pointed to
-        self._pointers = [
-            (ctypes.c_void_p * len(some))(*(array.ctypes.data for array in some)) for some in self._arrays
-        ]
-        self._loaded, self._instance = ctypes.CDLL(str(folder / "model.so")), ctypes.c_void_p()
-        if self._loaded.tfb_model_create(ctypes.byref(self._instance)):
-            raise OSError(f"{folder}: expected that the library makes an instance, found an error")
+        model = LoadedModel((folder / "model.so").read_bytes(), cores)
+        return cls(model, model.inference(inputs, outputs), outputs)
 
-    def run(self) -> float:
-        """Seconds of one run."""
+    def seconds(self) -> float:
+        """Of one run."""
         start_s = time.perf_counter()
-        status = self._loaded.tfb_model_run(self._instance, *self._pointers)
-        spent_s = time.perf_counter() - start_s
-        if status:
-            raise OSError(f"expected that a run returns 0, found {status}")
-        return spent_s
-
-    def close(self) -> None:
-        """Ends its threads."""
-        self._loaded.tfb_model_destroy(self._instance)
+        self.call()
+        return time.perf_counter() - start_s
 
 
-def _filled(shape: Sequence[int], dtype: str, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+def _filled(shape: Sequence[int], dtype: str, rng: np.random.Generator) -> Array:
     """Normal numbers of a dtype of floats, zeros of others: they may be places in a table."""
     plain = np.zeros(shape, dtype)
     if plain.dtype.kind == "f":
         plain[...] = rng.standard_normal(shape)
-    return in_lines(plain)
+    return in_cache_lines(plain)
 
 
 def build(checkout: Path, model: Path, threads: int, asked: Asked, folder: Path) -> None:
@@ -111,8 +107,8 @@ def in_turn(pair: Sequence[Built], seconds: float, rng: np.random.Generator) -> 
     end_s = time.monotonic() + seconds
     while time.monotonic() < end_s or len(found[0]) < 2:
         for number in rng.permutation(len(pair)):
-            pair[number].run()
-            found[number].append(pair[number].run())
+            pair[number].call()
+            found[number].append(pair[number].seconds())
     return found
 
 
@@ -147,12 +143,13 @@ def _networks(asked: Asked) -> None:
                 folders = [Path(folder) / f"{name}-{threads}-{which}" for which in ("before", "after")]
                 for checkout, made in zip((asked.before.resolve(), HERE), folders, strict=True):
                     build(checkout, model, threads, asked, made)
-                pair = [Built(made, np.random.default_rng(asked.seed)) for made in folders]
+                used = board_with(threads, asked.board)[1].cores
+                pair = [Built.load(made, used, np.random.default_rng(asked.seed)) for made in folders]
                 before_s, after_s = in_turn(pair, asked.seconds, rng)
                 _compared(*pair)
                 for built in pair:
-                    built.close()
-                os.sched_setaffinity(0, cores)  # an instance pins the thread that makes it
+                    built.model.close()
+                os.sched_setaffinity(0, cores)  # an instance of several threads pins the one that makes it
                 rows.append(row(name, threads, before_s, after_s))
                 print("  ".join(rows[-1]), file=sys.stderr, flush=True)
     print("\n".join(aligned(rows)))
