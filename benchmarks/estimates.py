@@ -40,6 +40,7 @@ from cross.loopnest.program import Programs
 from cross.schedule import cpu_space
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.core import core_of
+from cross.schedule.cpu_sketch import inlines_padding
 from cross.schedule.cycles import Machine, Nest
 from cross.schedule.plan import Plan, make_plan, wide_axes
 from cross.schedule.reads import nest_of
@@ -148,6 +149,8 @@ def tiles(
             described[f"{owner.name}.{axis.name}"] = list(tile.choice(place))
         if "space_order" in described:
             described["space_order"] = [int(tile.vector_axis_first)]
+        if "padding" in described:
+            described["padding"] = [int(inlines_padding(plan, target, {owner.name: tile}))]
         chosen.append((space, space.parse(described)))
     measured = zip(kept, seconds(chosen, target, rng), strict=True)
     found = tuple(Found(_text(tile), tile.cycles, spent) for tile, spent in measured)

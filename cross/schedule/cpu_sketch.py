@@ -156,13 +156,7 @@ def _structural_knobs(
     knobs = []
     reductions = plan.reductions
     if plan.paddings and not in_tiles:
-        in_order = target.cpu in IN_ORDER_CPUS
-        # words of bytes take a quarter of the time to copy, and tiles at borders more than their products
-        words = any(group.byte_products for group in reductions)
-        rows = not in_order and not words and _tiles_are_rows(tiles)
-        inlined = rows or plan.sums_windows
-        if in_order and inlined:
-            inlined = not is_worth_a_copy(plan, target, tiles)
+        inlined = inlines_padding(plan, target, tiles)
         knobs.append(structural("padding", ("materialized", "inlined"), int(inlined)))
     if any(wide_axes(group.owner.axes) for group in reductions if group.owner.name not in in_tiles):
         knobs.append(structural("tiling", ("registers", "local")))
@@ -174,6 +168,15 @@ def _structural_knobs(
     if long and not in_tiles:
         knobs.append(structural("reduce_order", ("in order", "last axis first")))
     return knobs
+
+
+def inlines_padding(plan: Plan, target: Target, tiles: Mapping[str, Tile]) -> bool:
+    """Whether the untuned program with these tiles asks for padding where it reads, and copies no image."""
+    in_order = target.cpu in IN_ORDER_CPUS
+    # words of bytes take a quarter of the time to copy, and tiles at borders more than their products
+    words = any(group.byte_products for group in plan.reductions)
+    inlined = plan.sums_windows or (not in_order and not words and _tiles_are_rows(tiles))
+    return inlined and not (in_order and is_worth_a_copy(plan, target, tiles))
 
 
 def _is_plain(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Tile]) -> bool:
