@@ -120,9 +120,10 @@ class Machine(msgspec.Struct, frozen=True):
     def of(cls, target: Target, lanes: int) -> Machine:
         """The machine behind a CPU target, for vectors of so many elements."""
         caches = target.l1d_bytes, target.l2_bytes, target.cache_line_bytes
-        short = target.vector_registers <= FEW_REGISTERS
-        loading = (SHORT_STEPS_LOAD_CYCLES, SHORT_STEPS_ELEMENTS_PER_CYCLE) if short else ()
-        machine = cls(lanes, target.vectors_per_cycle, *caches, target.threads, *loading)
+        machine = cls(lanes, target.vectors_per_cycle, *caches, target.threads)
+        if target.vector_registers <= FEW_REGISTERS:
+            elements = SHORT_STEPS_ELEMENTS_PER_CYCLE
+            machine = replace(machine, load_cycles=SHORT_STEPS_LOAD_CYCLES, elements_per_cycle=elements)
         if not 0 < target.l3_bytes <= SMALL_LAST_CACHE:
             return machine
         return replace(machine, foreign_bytes_per_cycle=SMALL_OTHER_CORES_BYTES_PER_CYCLE)

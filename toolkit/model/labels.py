@@ -92,7 +92,9 @@ def _contraction(operator: Operator, stage: Tensor) -> list[str]:
     depth *= _word(stage)
     if operator.name == "conv":
         kernel = [axis.extent for axis in stage.reduce_axes if axis not in of_data]
-        return [_by(kernel), str(height), *_channels(depth, width, batch)] if set(kernel) == {1} else []
+        if set(kernel) != {1}:
+            return []
+        return [_by(kernel), str(height), *_channels(depth, width, batch)]
     product = _by([height, depth, width])
     return [f"{batch} x {product}"] if batch > 1 else [product]
 

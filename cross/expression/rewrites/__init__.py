@@ -1,1 +1,2 @@
-"""Operators rewritten into others that compute the same: partial sums, joined rows, Winograd's."""
+"""Operators rewritten into others that compute the same: compositions, parts, partial sums, joined rows, half
+storage, Winograd."""
