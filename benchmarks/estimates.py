@@ -47,7 +47,7 @@ from cross.schedule.reads import nest_of
 from cross.schedule.space import Configuration, ScheduleSpace
 from cross.schedule.untuned import Tile, combines_lanes, estimated_tiles, vector_sizes
 from toolkit.model.distinct import distinct_operators
-from toolkit.model.joined_rows import rows_joined_for
+from toolkit.model.joined_dimensions import dimensions_joined_for
 from toolkit.model.load import load_model
 
 LEAST_FLOPS = 4e6  # of an operator: shorter kernels are mostly the call
@@ -203,7 +203,7 @@ def _operators(asked: Asked, target: Target) -> Iterator[tuple[str, str, Operato
     seen: set[str] = set()
     for network in chosen_networks(asked.only):
         with tempfile.TemporaryDirectory() as folder:
-            graph = rows_joined_for(load_model(write(network, Path(folder) / "model.onnx", 0)), target)
+            graph = dimensions_joined_for(load_model(write(network, Path(folder) / "model.onnx", 0)), target)
         for item in distinct_operators(graph):
             if item.operator.key not in seen and item.operator.flops >= LEAST_FLOPS:
                 seen.add(item.operator.key)

@@ -18,7 +18,7 @@ from cross.expression import Operator, compute, placeholder
 from cross.expression.language.description import from_json, to_json
 from cross.expression.language.operator import Subview
 from cross.expression.reference import evaluate
-from cross.expression.rewrites.joined_rows import with_joined_rows
+from cross.expression.rewrites.joined_dimensions import with_joined_dimensions
 from cross.expression.rewrites.parts import with_parts
 from cross.loopnest import LoopNest, Programs, to_text, verify
 from cross.schedule import space_of
@@ -86,7 +86,7 @@ def drawn(family: str, seed: int, target: Target) -> Case:
     }
     operator = with_parts(plain, subviews, output)
     joins = target.kind == "cpu" and seed % 2 == 0  # as networks have them there; others keep both dimensions
-    run = with_joined_rows(operator) if joins else operator
+    run = with_joined_dimensions(operator) if joins else operator
     space = space_of(run, target)
     rows = space.sample(rng, 1)
     nest = Programs(space).nest(space.configuration(rows[0]) if len(rows) else space.default())

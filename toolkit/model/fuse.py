@@ -7,7 +7,7 @@ aliases. A group runs where its last member stood, so that whatever the chain re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -24,8 +24,7 @@ from toolkit.errors import ModelError
 from toolkit.model.chains import MOVES, READERS_IN_PLACE, Chain, chains, viewed
 from toolkit.model.expressions import ELEMENTWISE, Operand, expression
 from toolkit.model.graph import STORED, Graph, Group, Node, Region, computed_in
-from toolkit.model.parts import cut_axes, share_memory
-from toolkit.model.shapes import merged_shape
+from toolkit.model.parts import share_memory
 from toolkit.model.weight_layout import group_count, packed_shape, phases_of
 
 
@@ -35,8 +34,7 @@ def fuse(graph: Graph) -> Graph:
     aliases = {node.output: node.inputs[0] for node in graph.nodes if node.op == "Reshape"}
     graph = replace(graph, aliases=aliases)
     found = chains(graph)
-    axes = cut_axes(graph, found)
-    groups = {chain.members[-1].output: _group(graph, chain, axes) for chain in found}
+    groups = {chain.members[-1].output: _group(graph, chain) for chain in found}
     steps: list[Group | Region] = []
     for node in graph.nodes:
         if node.control is not None:
@@ -44,8 +42,8 @@ def fuse(graph: Graph) -> Graph:
         elif node.output in groups:
             steps.append(groups[node.output])
 
-    def copying(graph: Graph, node: Node, axis: int) -> Group:
-        return _group(graph, Chain((node,), node), {node.output: axis})
+    def copying(graph: Graph, node: Node) -> Group:
+        return _group(graph, Chain((node,), node))
 
     return share_memory(replace(graph, steps=tuple(steps)), found, copying)
 
@@ -83,7 +81,6 @@ class _Views(msgspec.Struct, frozen=True):
     base: tuple[int, ...]  # the shape of the anchor's result, as the graph has it
     groups: int = 1  # of the group's grouped convolution
     phases: tuple[Phases, ...] = ()  # of the group's transposed convolution
-    runs: tuple[tuple[int, ...], ...] = ()  # dimensions of `base` that are merged into one; none are
     front: frozenset[str] = frozenset()  # results in front of an anchor that moves or combines elements
 
     def of(self, name: str, node: Node, position: int) -> tuple[int, ...]:
@@ -100,35 +97,7 @@ class _Views(msgspec.Struct, frozen=True):
         if self.phases and node.op != "ConvTranspose" and len(shape) > 1:
             rank = len(self.phases) + 2
             shape = split_phases((1,) * (rank - len(shape)) + shape, self.phases)
-        if self.runs:
-            shape = merged_shape((1,) * (len(self.base) - len(shape)) + shape, self.runs)
         return split_channels(shape, self.groups)
-
-
-def mergeable(
-    base: tuple[int, ...], operands: Sequence[tuple[int, ...]], cuts: Collection[int] = ()
-) -> tuple[tuple[int, ...], ...]:
-    """Runs of neighbouring dimensions over which every operand of an elementwise result goes on or repeats.
-
-    A dimension in `cuts` begins a run.
-
-    >>> mergeable((2, 3, 4), [(2, 3, 4), (4,)]), mergeable((2, 3, 4), [(2, 3, 4)], {1})
-    (((0, 1), (2,)), ((0,), (1, 2)))
-    """
-    full = [(1,) * (len(base) - len(shape)) + shape for shape in operands]
-    runs: list[list[int]] = []
-    for dimension in range(len(base)):
-        begins = not runs or dimension in cuts
-        if begins or not all(_goes_on(shape, base, runs[-1], dimension) for shape in full):
-            runs.append([])
-        runs[-1].append(dimension)
-    return tuple(tuple(run) for run in runs)
-
-
-def _goes_on(shape: tuple[int, ...], base: tuple[int, ...], run: list[int], dimension: int) -> bool:
-    """Whether an operand treats a dimension as it treats a run: both whole, or both repeated."""
-    wide = [item for item in (*run, dimension) if base[item] != 1]
-    return len({shape[item] == base[item] for item in wide}) <= 1
 
 
 def split_channels(shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
@@ -144,28 +113,15 @@ def split_channels(shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
     return (*shape[:-1], 1, 1) if last == 1 else (*shape[:-1], groups, last // groups)
 
 
-def _views(graph: Graph, chain: Chain, axes: Mapping[str, int]) -> _Views:
+def _views(graph: Graph, chain: Chain) -> _Views:
     base = graph.values[chain.anchor.output].shape
     groups = max(group_count(node, _weight_rank(graph, node)) for node in chain.members)
-    views = _Views(graph, base, groups, _phases(graph, chain.members), front=_front(chain))
-    if any(node.op not in ELEMENTWISE for node in chain.members):
-        return views
-    made = {node.output for node in chain.members}
-    read = [
-        (node, position, name)
-        for node in chain.members
-        for position, name in enumerate(node.inputs)
-        if graph.root(name) not in made
-    ]
-    operands = [views.of(name, node, position) for node, position, name in read]
-    parts = {chain.members[-1].output, *(name for _, _, name in read)} & axes.keys()
-    cuts = {axes[name] for name in parts if graph.values[name].shape == base}
-    return replace(views, runs=mergeable(base, operands, cuts)) if len(base) > 1 else views
+    return _Views(graph, base, groups, _phases(graph, chain.members), _front(chain))
 
 
-def _group(graph: Graph, chain: Chain, axes: Mapping[str, int]) -> Group:
-    """The group of a chain; `axes` are those along which values are cut off (parts.py)."""
-    views = _views(graph, chain, axes)
+def _group(graph: Graph, chain: Chain) -> Group:
+    """The group of a chain."""
+    views = _views(graph, chain)
     tensors: dict[tuple[str, tuple[int, ...]], Tensor] = {}
     made: dict[str, Tensor] = {}
 

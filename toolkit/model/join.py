@@ -55,24 +55,20 @@ def _following(graph: Graph) -> dict[str, str]:
     for group in graph.groups:
         name = group.output
         if (
-            not _reduces(group)
+            not group.operator.reduces
             or name in whole
             or graph.root(name) != name
             or len(readers.get(name, ())) != 1
         ):
             continue
         ((reader, read_as),) = readers[name]
-        if not isinstance(reader, Group) or not _reduces(reader) or reader.output in found.values():
+        if not isinstance(reader, Group) or not reader.operator.reduces or reader.output in found.values():
             continue
         handed = reader.operator.inputs[reader.inputs.index(read_as)]
         made = group.operator.output
         if (made.shape, made.dtype) == (handed.shape, handed.dtype) and group.operator.destination is None:
             found[name] = reader.output
     return found
-
-
-def _reduces(group: Group) -> bool:
-    return any(stage.reduce_axes for stage in group.operator.stages)
 
 
 class _Part(msgspec.Struct, frozen=True):

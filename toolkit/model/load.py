@@ -13,7 +13,7 @@ from toolkit.model.graph import Array, Graph, Node, verify
 from toolkit.model.half_storage import stored_for
 from toolkit.model.heads import read_by_heads
 from toolkit.model.join import joined
-from toolkit.model.joined_rows import rows_joined_for
+from toolkit.model.joined_dimensions import dimensions_joined_for
 from toolkit.model.layout import assign_layout
 from toolkit.model.onnx_import import import_onnx
 from toolkit.model.packed_products import packed_for
@@ -66,7 +66,7 @@ def computed(graph: Graph, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
 def adapted(graph: Graph, target: Target) -> Graph:
     """The fused graph as a target computes it: its products, chains, and how values are stored."""
     graph = joined(shared_for(packed_for(graph, target), target), target)
-    return stored_for(rows_joined_for(graph, target), target)
+    return stored_for(dimensions_joined_for(graph, target), target)
 
 
 def run_passes(graph: Graph, after: Callable[[str, Graph], None] | None = None) -> Graph:

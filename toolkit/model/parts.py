@@ -21,8 +21,8 @@ from toolkit.model.graph import Graph, GraphBuilder, Group, Node, Region
 
 LEAST_SHARE = 0.5  # of a Concat's bytes; below it one kernel that copies all beats several that copy some
 
-Copying = Callable[[Graph, Node, int], Group]
-"""Makes the group of a node that copies a value into a part that is cut off along an axis."""
+Copying = Callable[[Graph, Node], Group]
+"""Makes the group of a node that copies a value into a part."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -50,21 +50,6 @@ class Part(msgspec.Struct, frozen=True):
         if outer is None:
             return self
         return replace(outer, start=outer.start + self.start) if outer.rows == self.rows else None
-
-
-def cut_axes(graph: Graph, chains: Iterable[Chain]) -> dict[str, int]:
-    """The values that may become parts, and the axis along which: a group that reads or writes one must not
-    merge the dimensions before it with those behind."""
-    axes: dict[str, int] = {}
-    for chain in chains:
-        node = chain.members[0]
-        if len(chain.members) > 1:
-            continue
-        if node.op == "Concat":
-            axes |= dict.fromkeys(node.inputs, node.integer("axis"))
-        elif (axis := _cut(graph, node)) is not None:
-            axes.setdefault(node.output, axis)
-    return axes
 
 
 def _cut(graph: Graph, node: Node) -> int | None:
@@ -121,8 +106,9 @@ class _Sharing(msgspec.Struct):
             operands.append((name, part))
             start += self.graph.values[name].shape[axis] * inner
         roots = [self.graph.root(name) for name in node.inputs]
-        if any(root in self.parts and self.parts[root].rows != rows for root in roots):
-            return  # a copy sees rows in one way only
+        own = self.makers[node.output]  # reads its operands as a copy of one does
+        if not all(self._takes(own, root, self.parts[root]) for root in roots if root in self.parts):
+            return
         placed = {
             root: part
             for root, (_, part) in zip(roots, operands, strict=True)
@@ -159,9 +145,6 @@ class _Sharing(msgspec.Struct):
         )
 
     def _takes(self, group: Group, root: str, part: Part) -> bool:
-        if group.output in self.gone:  # a copy of its own will read it, in rows of its own
-            shape = self.graph.values[group.output].shape
-            return math.prod(shape[: self.nodes[group.output].integer("axis")]) == part.rows
         elements = self.graph.values[root].elements
         return all(
             tensor.elements == elements and part.subview(tensor.shape) is not None
@@ -183,7 +166,7 @@ class _Sharing(msgspec.Struct):
                 aliases[copy] = part.whole
                 self.parts[copy] = part
                 copied = Node(node.name, "Identity", (name,), copy)
-                group = copying(replace(self.graph, values=build.values), copied, node.integer("axis"))
+                group = copying(replace(self.graph, values=build.values), copied)
                 steps.append(self._with_subviews(group))
         return replace(self.graph, steps=tuple(steps), aliases=aliases, values=build.values)
 

@@ -73,6 +73,11 @@ class Operator(msgspec.Struct, frozen=True, eq=False, dict=True):
         """The computed tensors, producers before consumers; the output is last."""
         return tuple(tensor for tensor in reachable(self.output) if tensor.body is not None)
 
+    @property
+    def reduces(self) -> bool:
+        """Whether a stage has a reduction."""
+        return any(stage.reduce_axes for stage in self.stages)
+
     @cached_property
     def key(self) -> str:
         """Sixteen hex digits that depend on structure, shapes and dtypes, not on names."""

@@ -10,7 +10,6 @@ import pytest
 
 from tests.onnx_models import model, node, random_inputs, save, worst_layer_error
 from toolkit.model.chains import viewed
-from toolkit.model.fuse import mergeable
 from toolkit.model.graph import Graph
 from toolkit.model.load import load_model
 
@@ -101,18 +100,6 @@ def test_one_value_in_two_shapes(tmp_path: Path) -> None:
     assert len(set(group.inputs)) == len(group.inputs) - 1
 
 
-def test_elementwise_groups_compute_in_few_dimensions(tmp_path: Path) -> None:
-    nodes = [node("Tanh", ["x"], "a"), node("Mul", ["a", "x"], "b"), node("Add", ["b", "c"], "y")]
-    for shape, want in (
-        ((1,), (120,)),
-        ((5,), (24, 5)),
-        ((3, 1, 1), (2, 3, 20)),
-        ((2, 1, 4, 1), (2, 3, 4, 5)),
-    ):
-        graph = loaded(tmp_path, nodes, {"x": (2, 3, 4, 5)}, ["y"], {"c": weight(*shape)})
-        assert graph.groups[-1].operator.output.shape == want
-
-
 def test_a_comparison_of_a_smaller_shape_keeps_its_dimensions(tmp_path: Path) -> None:
     nodes = [
         node("Relu", ["x"], "r"),
@@ -195,12 +182,9 @@ def test_products_read_rows_where_they_are(tmp_path: Path, case: str, moved: int
     assert sum(group.operator.name == "transpose" for group in graph.groups) == moved
 
 
-def test_views_and_runs() -> None:
+def test_views_in_the_shape_of_an_anchor() -> None:
     assert viewed((1, 8, 4), (1, 8, 4), (8, 4)) == (8, 4)
     assert viewed((1, 1, 4), (1, 8, 4), (8, 4)) == (4,)
     assert viewed((), (1, 8, 4), (8, 4)) == (1,)
     assert viewed((8, 1), (1, 8, 4), (8, 4)) is None
     assert viewed((4,), (2, 4), (4, 2)) is None
-    assert mergeable((2, 3, 4), [(2, 3, 4), (2, 1, 1)]) == ((0,), (1, 2))
-    assert mergeable((2, 1, 4), [(2, 1, 4)]) == ((0, 1, 2),)
-    assert mergeable((1, 1), []) == ((0, 1),)

@@ -14,7 +14,7 @@ from cross.expression.families.pool import pool
 from cross.expression.families.window import Window
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor, placeholder
-from cross.expression.rewrites.joined_rows import with_joined_rows
+from cross.expression.rewrites.joined_dimensions import with_joined_dimensions
 from toolkit.model.distinct import distinct_operators
 from toolkit.model.labels import PLACE_LIMIT, short_name, short_places
 from toolkit.model.load import load_model
@@ -45,10 +45,10 @@ def test_windows_name_kernel_stride_image_and_channels() -> None:
 def test_a_convolution_with_joined_rows_names_its_pixels() -> None:
     data, weight = made(1, 14, 14, 64), placeholder((1, 1, 64, 8), "w")
     operator = Operator("conv", (data, weight), conv2d(data, weight, Window()), frozenset({1}))
-    assert short_name(with_joined_rows(operator)) == "conv 1x1 196 64->8"
+    assert short_name(with_joined_dimensions(operator)) == "conv 1x1 196 64->8"
     data, weight = made(1, 14, 14, 4, 16), placeholder((4, 1, 1, 16, 8), "w")
     operator = Operator("conv", (data, weight), grouped_conv(data, weight, Window()), frozenset({1}))
-    assert short_name(with_joined_rows(operator)) == "conv 1x1 196 64->32 g4"
+    assert short_name(with_joined_dimensions(operator)) == "conv 1x1 196 64->32 g4"
 
 
 def test_groups_and_other_ranks() -> None:

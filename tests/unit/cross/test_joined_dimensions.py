@@ -10,7 +10,7 @@ from cross.expression.families.conv import conv2d
 from cross.expression.families.window import Window
 from cross.expression.language.operator import Subview, reachable
 from cross.expression.reference import evaluate
-from cross.expression.rewrites.joined_rows import with_joined_rows
+from cross.expression.rewrites.joined_dimensions import with_joined_dimensions
 from cross.expression.rewrites.parts import with_parts
 from tests.fuzz.operators import FAMILIES, random_inputs, random_operator
 from tests.fuzz.test_parts import around
@@ -32,7 +32,7 @@ def convolved(kernel: int = 1, stride: int = 1) -> Tensor:
 
 def shapes(operator: Operator) -> list[tuple[int, ...]]:
     """Of the inputs and of the output with dimensions joined; the same elements are computed."""
-    joined = with_joined_rows(operator)
+    joined = with_joined_dimensions(operator)
     inputs = random_inputs(operator, np.random.default_rng(3))
     given = [data.reshape(item.shape) for data, item in zip(inputs, joined.inputs, strict=True)]
     want, got = evaluate(operator, inputs), evaluate(joined, given)
@@ -57,14 +57,14 @@ def test_images_of_a_batch_are_joined_as_well() -> None:
 def test_windows_and_strides_keep_rows() -> None:
     for kernel, stride in ((3, 1), (1, 2)):
         operator = of(convolved(kernel, stride))
-        assert with_joined_rows(operator) is operator
+        assert with_joined_dimensions(operator) is operator
 
 
 def test_a_window_of_joined_operators_keeps_the_rows_of_all() -> None:
     product, k = convolved(), reduce_axis(3, "k")
     output = compute((1, 3, 7, 4), lambda n, y, x, c: sum(product[n, y + k, x, c], axis=k))
     operator = of(output)
-    assert with_joined_rows(operator) is operator
+    assert with_joined_dimensions(operator) is operator
 
 
 def test_what_knows_its_place_keeps_it() -> None:
@@ -76,14 +76,14 @@ def test_what_knows_its_place_keeps_it() -> None:
     once = compute((1, 5, 7, 4), lambda n, y, x, c: product[n, y, x, c] + product[n, y, 0, c])
     for output in (guarded, added, turned, once):
         operator = of(output)
-        assert with_joined_rows(operator) is operator, operator.canonical
+        assert with_joined_dimensions(operator) is operator, operator.canonical
 
 
 def test_matrices_of_a_batch_are_joined_where_all_take_the_same_second_one() -> None:
     k = reduce_axis(5, "k")
     left, own, shared = (placeholder(shape, "m") for shape in ((3, 4, 5), (3, 5, 8), (5, 8)))
     apart = of(compute((3, 4, 8), lambda b, i, j: sum(left[b, i, k] * own[b, k, j], axis=k)))
-    assert with_joined_rows(apart) is apart
+    assert with_joined_dimensions(apart) is apart
     same = of(compute((3, 4, 8), lambda b, i, j: sum(left[b, i, k] * shared[k, j], axis=k)))
     assert shapes(same) == [(12, 5), (5, 8), (12, 8)]
 
@@ -94,7 +94,7 @@ def test_parts_are_joined_where_their_rows_are_whole() -> None:
     wide = with_parts(
         operator, {0: Subview((1, 9, 7, 16), (0, 2, 0, 8))}, Subview((1, 8, 7, 9), (0, 3, 0, 5))
     )
-    joined = with_joined_rows(wide)
+    joined = with_joined_dimensions(wide)
     assert [item.shape for item in joined.inputs] == [(1, 63, 16), (1, 1, 6, 4)]
     assert joined.destination == Subview((1, 56, 9), (0, 21, 5))
     inputs = random_inputs(wide, np.random.default_rng(5))
@@ -105,7 +105,7 @@ def test_parts_are_joined_where_their_rows_are_whole() -> None:
         with_parts(operator, {0: Subview((1, 5, 9, 6), (0, 0, 1, 0))}, None),
         with_parts(operator, {}, Subview((1, 5, 9, 4), (0, 0, 1, 0))),
     ):
-        assert with_joined_rows(narrow) is narrow
+        assert with_joined_dimensions(narrow) is narrow
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
@@ -116,7 +116,7 @@ def test_random_operators_compute_the_same_elements(family: str) -> None:
         if seed % 2:
             starts = {0: around(operator.inputs[0].shape, rng)} if 0 not in operator.constants else {}
             operator = with_parts(operator, starts, around(operator.output.shape, rng))
-        joined, inputs = with_joined_rows(operator), random_inputs(operator, rng)
+        joined, inputs = with_joined_dimensions(operator), random_inputs(operator, rng)
         given = [data.reshape(item.shape) for data, item in zip(inputs, joined.inputs, strict=True)]
         want, got = evaluate(operator, inputs), evaluate(joined, given)
         allowed = 1e-5 * np.abs(want).max(initial=0.0)

@@ -3,9 +3,10 @@
     out[y, x, c] = sum(A[y, x, k] * W[k, c])      ->      out[yx, c] = sum(A[yx, k] * W[k, c])
 
 A tile of rows then is as long as the registers allow, whatever the width of an image: 49 pixels of 7x7 are
-ten tiles of five, where seven rows of seven are fourteen tiles of four; and threads share 49 evenly.
+ten tiles of five, where seven rows of seven are fourteen tiles of four; and threads share 49 evenly. What is
+computed element by element becomes one long vector, so that operators of one size are one operator.
 Dimensions are joined where every tensor that varies along them holds them side by side, the inner one whole,
-so nothing moves in memory. Start at `with_joined_rows`.
+so nothing moves in memory. Start at `with_joined_dimensions`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from cross.expression.language.tensor import Axis, Read, Tensor, placeholder
 from cross.expression.language.terms import Term, walk
 
 
-def with_joined_rows(operator: Operator) -> Operator:
-    """The operator with all neighbouring dimensions joined that can be, but the last, which is that of
-    vectors. Those of one element stay.
+def with_joined_dimensions(operator: Operator) -> Operator:
+    """The operator with all neighbouring dimensions joined that can be.
+
+    Where something is reduced, the last dimension stays, which is that of vectors, and so do those of one
+    element: patterns of products (cross/schedule) know them by their place.
     """
-    for outer in reversed(range(len(operator.output.shape) - 2)):
-        if min(operator.output.shape[outer : outer + 2]) > 1:
+    for outer in reversed(range(len(operator.output.shape) - 1 - operator.reduces)):
+        if not operator.reduces or min(operator.output.shape[outer : outer + 2]) > 1:
             operator = _joined(operator, outer) or operator
     return operator
 

@@ -1,4 +1,4 @@
-"""Rows of images joined for CPUs, where no window asks for them, and what the network computes then."""
+"""Dimensions joined for CPUs and GPUs, where no window asks for them, and what the network computes then."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 
 from boards.board import load
 from boards.target import Target
@@ -73,3 +74,42 @@ def test_bodies_of_loops_are_changed_as_well(tmp_path: Path) -> None:
 
 def test_gpus_tile_both_dimensions(tmp_path: Path) -> None:
     assert {shape[:3] for shape in written(compared(tmp_path, GPU))} == {(1, 5, 7)}
+
+
+@pytest.mark.parametrize("target", [CPU, GPU], ids=lambda target: target.kind)
+@pytest.mark.parametrize(
+    ("other", "joined"),
+    [
+        ((1,), (120,)),
+        ((2, 3, 4, 5), (120,)),
+        ((5,), (24, 5)),
+        ((3, 1, 1), (2, 3, 20)),
+        ((2, 1, 4, 1), (2, 3, 4, 5)),
+    ],
+)
+def test_elementwise_operators_go_over_few_dimensions(
+    other: tuple[int, ...], joined: tuple[int, ...], target: Target, tmp_path: Path
+) -> None:
+    """Whatever reads the same elements in the same order is one dimension."""
+    nodes = [node("Tanh", ["x"], "a"), node("Mul", ["a", "x"], "b"), node("Add", ["b", "c"], "y")]
+    constant = np.random.default_rng(7).uniform(-1.0, 1.0, other).astype(np.float32)
+    proto = model(nodes, {"x": (2, 3, 4, 5)}, ["y"], {"c": constant})
+    graph = adapted(load_model(save(tmp_path, proto)), target)
+    assert graph.groups[-1].operator.output.shape == joined
+    worst, _ = worst_layer_error(graph, proto, random_inputs(graph))
+    assert worst < 1e-5
+
+
+@pytest.mark.parametrize("target", [CPU, GPU], ids=lambda target: target.kind)
+def test_a_part_is_joined_on_both_sides_of_its_rows(target: Target, tmp_path: Path) -> None:
+    """What is concatenated along channels keeps those of an image apart from the next image's."""
+    nodes = [
+        node("Relu", ["x"], "a"),
+        node("Tanh", ["x"], "b"),
+        node("Concat", ["a", "b"], "y", axis=1),
+    ]
+    proto = model(nodes, {"x": (2, 3, 4)}, ["y"], {})
+    graph = adapted(load_model(save(tmp_path, proto)), target)
+    assert [group.operator.written for group in graph.groups] == [(2, 24), (2, 24)]
+    worst, _ = worst_layer_error(graph, proto, random_inputs(graph))
+    assert worst < 1e-5
