@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import os
 import select
@@ -88,6 +87,12 @@ class LibraryProcess:
                 return
             before = now
 
+    def run_on(self, core: int) -> None:
+        """Have all threads of the process, if it runs, on this core of the machine."""
+        for task in self._tasks():
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                os.sched_setaffinity(int(task.name), {core})
+
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
@@ -154,11 +159,14 @@ class LibraryProcess:
     def _ran_ns(self) -> int:
         """Nanoseconds that the process's threads have been running."""
         total = 0
-        if self._process is not None:
-            for path in glob.glob(f"/proc/{self._process.pid}/task/*/schedstat"):
-                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
-                    total += int(Path(path).read_text().split()[0])
+        for task in self._tasks():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+                total += int((task / "schedstat").read_text().split()[0])
         return total
+
+    def _tasks(self) -> list[Path]:
+        """The folders in /proc of the process's threads, if it runs."""
+        return [] if self._process is None else list(Path(f"/proc/{self._process.pid}/task").glob("*"))
 
 
 def environment(threads: int, vector_bytes: int | None = None) -> dict[str, str]:

@@ -1,11 +1,14 @@
 """The measurement itself: rounds in which every library has its turn on the same operator.
 
 A shared machine changes its speed for seconds at a time. So speeds are compared within a round only, and the
-order of turns moves on by one from round to round.
+order of turns moves on by one from round to round. Its cores have speeds of their own as well, as others use
+the same ones, and a process stays on its core for minutes: on one thread all turns of a round are on one
+core, and the next round is on the next one.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -57,7 +60,10 @@ def measure(workload: Measured, threads: int, processes: Sequence[LibraryProcess
         answer = _asked(process, {"do": "open", "workload": workload.described()}, OPEN_S, failed)
         entries += [(process, variant, []) for variant in (answer["variants"] if answer else [])]
         process.wait_until_quiet()
+    cores = sorted(os.sched_getaffinity(0))
     for number in range(plan.rounds):
+        for process in processes if threads == 1 else ():
+            process.run_on(cores[number % len(cores)])
         start = number % max(1, len(entries))
         for process, variant, turns in [*entries[start:], *entries[:start]]:
             turns.append(_turn(process, variant["name"], plan, failed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from benchmarks.kernels.processes import (
     contenders,
     environment,
 )
+from benchmarks.kernels.results import Case
 from benchmarks.kernels.rounds import Plan, measure
 from benchmarks.kernels.turn import take_turn
 from benchmarks.kernels.worker import Variant, Worker
@@ -87,6 +89,40 @@ def test_a_library_that_dies_says_why() -> None:
     process = LibraryProcess(Contender("timeit", "timeit", PYTHON, ("raise", "SystemExit(3)")), threads=1)
     with pytest.raises(LibraryFailed, match=r"the process ended with code"):
         process.ask({"do": "hello"}, timeout_s=20.0)
+
+
+WORKER_ON_CORES = """
+import json, os, sys
+for line in sys.stdin:
+    print(json.dumps({
+        "protocol": 2,
+        "variants": [{"name": "call", "error": None, "work": None, "facts": {}}],
+        "kept": [1.0 + sum(os.sched_getaffinity(0))],
+        "disturbed": [],
+    }), flush=True)
+"""
+
+
+def test_on_one_thread_all_turns_of_a_round_are_on_one_core(tmp_path: Path) -> None:
+    """The worker's seconds are one more than the sum of the numbers of the cores on which it may run."""
+    (tmp_path / "on_cores.py").write_text(WORKER_ON_CORES)
+    process = LibraryProcess(Contender("cores", "on_cores", PYTHON, checkout=tmp_path), threads=1)
+    cores = sorted(os.sched_getaffinity(0))
+    try:
+        one = measure(WORKLOADS["D9"], 1, [process], Plan(rounds=3))
+    finally:
+        process.close()
+    process = LibraryProcess(Contender("cores", "on_cores", PYTHON, checkout=tmp_path), threads=2)
+    try:
+        all_of_them = measure(WORKLOADS["D9"], 2, [process], Plan(rounds=1))
+    finally:
+        process.close()
+
+    def seconds(case: Case) -> list[float | None]:
+        return [turn and turn.seconds for turn in case.series[0].rounds]
+
+    assert seconds(one) == [1.0 + cores[number % len(cores)] for number in range(3)]
+    assert seconds(all_of_them) == [1.0 + sum(cores)]
 
 
 @pytest.mark.slow
