@@ -37,6 +37,7 @@ from cross.codegen.llvm.writer import Writer
 from cross.codegen.scheduling import byte_products, matrix_products
 from cross.codegen.scheduling.interleaving import interleaved
 from cross.codegen.scheduling.pipelining import Loop, pipelined
+from cross.codegen.scheduling.side_by_side import side_by_side
 from cross.codegen.scheduling.steps import ordered
 from cross.errors import CompileError
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
@@ -253,8 +254,11 @@ class Region(Stores):
         """The lines of a block from one on in the order that suits the target. `straight`: the statement that
         they are, written out, if it is one."""
         lines = None
-        if straight is not None and self.target.cpu in IN_ORDER_CPUS and not reads_itself(straight):
-            lines = interleaved(body[first:], self.writer.name, self.vectors)
+        if straight is not None and not reads_itself(straight):
+            if self.target.cpu in IN_ORDER_CPUS:
+                lines = interleaved(body[first:], self.writer.name, self.vectors)
+            else:
+                lines = side_by_side(body[first:], self.target, self.writer.name, self.vectors)
         if lines is None:
             lines = ordered(body[first:], self.target, self.writer.name)
         if lines is not None:

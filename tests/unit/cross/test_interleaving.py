@@ -1,9 +1,8 @@
-"""Chains of arithmetic on cores in order: the same results, several at a time, few registers."""
+"""Chains of arithmetic, several at a time, in order and out of it: the same results, few registers."""
 
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 
 from benchmarks.counted.executed import executed_cycles
 from boards.board import load
+from boards.target import Target
 from cross.codegen.instructions import (
     FENCE,
     Definition,
@@ -29,7 +29,9 @@ from cross.codegen.instructions import (
 )
 from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.uses import reads_itself
-from cross.codegen.scheduling.interleaving import LEAST, interleaved
+from cross.codegen.scheduling.interleaving import interleaved
+from cross.codegen.scheduling.side_by_side import ALL, GROUP, REGISTERS, side_by_side
+from cross.codegen.scheduling.stored_chains import LEAST
 from cross.expression import Operator, Tensor, Term, placeholder, sigmoid, tanh
 from cross.expression.families.conv import conv2d
 from cross.expression.families.elementwise import apply, bias_add, combine, gelu
@@ -39,8 +41,8 @@ from cross.expression.reference import evaluate
 from cross.loopnest import Programs
 from cross.loopnest.nodes import Block, Buffer, Load, Scope, Store, Var
 from cross.schedule import cpu_space
-from tests.fuzz.kernels import Job, compile_jobs, run_emulated
-from tests.targets import AVX2
+from tests.fuzz.kernels import Job, compile_jobs, run_emulated, run_here
+from tests.targets import AVX2, EACH_HOST
 from toolkit.measure import emulation
 
 BOARD = load("emulated-a53")
@@ -76,22 +78,30 @@ def chains(count: int, length: int, *, from_outside: bool, lanes: int = LANES) -
     return lines
 
 
-def reordered(body: list[Line]) -> tuple[list[Line] | None, list[int]]:
-    """The lines, and how much memory was asked for."""
+def reordered(body: list[Line], target: Target = TARGET) -> tuple[list[Line] | None, list[int]]:
+    """The lines in the order for a target, and how much memory was asked for."""
     counter, asked = itertools.count(), []
 
     def memory(count: int) -> Value:
         asked.append(count)
         return Value("%stack", "pointer")
 
-    return interleaved(body, lambda hint: f"%{hint}.{next(counter)}", memory), asked
+    def fresh(hint: str) -> str:
+        return f"%{hint}.{next(counter)}"
+
+    if target == TARGET:
+        return interleaved(body, fresh, memory), asked
+    return side_by_side(body, target, fresh, memory), asked
 
 
+@pytest.mark.parametrize("target", [TARGET, AVX2], ids=lambda target: target.cpu)
 @pytest.mark.parametrize("from_outside", [True, False])
 @pytest.mark.parametrize("count", [2, 7, 24])
-def test_each_line_follows_what_it_reads_and_none_is_lost(count: int, from_outside: bool) -> None:
-    body = chains(count, 9, from_outside=from_outside)
-    after, asked = reordered(body)
+def test_each_line_follows_what_it_reads_and_none_is_lost(
+    count: int, from_outside: bool, target: Target
+) -> None:
+    body = chains(count, 9, from_outside=from_outside, lanes=target.vector_lanes())
+    after, asked = reordered(body, target)
     assert after is not None
     outside = {"%x", "%y", "%stack", *(f"%sum{number}" for number in range(count))}
     seen = set(outside)
@@ -105,8 +115,9 @@ def test_each_line_follows_what_it_reads_and_none_is_lost(count: int, from_outsi
     names = [line.name for line in body if isinstance(line, Definition)]
     assert seen.issuperset(names)
     stores = [line for line in after if isinstance(line, Instruction) and line != FENCE]
-    assert len(stores) == count * (1 + bool(asked))  # those that wait are stored on the stack, too
-    assert asked == ([count] if from_outside and count > 7 else [])
+    assert len(stores) == count + sum(asked)  # those that wait are stored on the stack, too
+    first = GROUP if target == AVX2 else 0  # chains whose sums need not wait
+    assert asked == ([count - first] if from_outside and count > 7 else [])
 
 
 def test_what_no_store_needs_stays_behind_what_it_reads() -> None:
@@ -141,25 +152,54 @@ def test_chains_are_under_way_together() -> None:
     assert changes > len(steps) / 2
 
 
-def shorter(lines: list[Line]) -> list[Line]:
-    return chains(4, LEAST // 2 - 4, from_outside=False)
+@pytest.mark.parametrize("count", [7, 12])
+def test_out_of_order_four_steps_in_a_row_wait_for_nothing(count: int) -> None:
+    """Up to ALL chains are one group."""
+    after, _ = reordered(chains(count, 12, from_outside=False, lanes=8), AVX2)
+    assert after is not None
+    steps = [line.name for line in after if isinstance(line, Definition) and line.name.startswith("%c")]
+    size = count if count <= ALL else GROUP
+    wanted = [
+        f"%c{number}.{step}"
+        for first in range(0, count, size)
+        for step in range(12)
+        for number in range(first, min(first + size, count))
+    ]
+    assert steps == wanted
 
 
-BODIES: dict[str, Callable[[list[Line]], list[Line]]] = {
-    "one store": lambda lines: chains(1, 12, from_outside=False),
-    "short chains": shorter,
-    "other vectors": lambda lines: chains(4, 12, from_outside=False, lanes=8),
-    "text": lambda lines: ["  ; text", *lines],
-    "a call": lambda lines: [Definition("%n", call("sinf", FLOAT, 1, [literal(1.0, FLOAT)])), *lines],
-    "another store": lambda lines: [
-        *lines, Instruction("streamed store", "", 1, (Value("%sum", FLOAT, LANES), OUTPUT), 16)
+def test_targets_with_registers_for_the_constants_keep_their_order() -> None:
+    body = chains(12, 12, from_outside=True, lanes=16)
+    for target in (
+        replace(AVX2, vector_registers=32, vector_bytes=64),
+        replace(AVX2, triple="armv7-unknown-linux-gnueabihf", vector_bytes=64),
+    ):
+        assert reordered(body, target) == (None, [])
+
+
+BODIES: dict[str, Callable[[int], list[Line]]] = {
+    "one store": lambda lanes: chains(1, 12, from_outside=False, lanes=lanes),
+    "short chains": lambda lanes: chains(4, LEAST // 2 - 4, from_outside=False, lanes=lanes),
+    "other vectors": lambda lanes: chains(4, 12, from_outside=False, lanes=2 * lanes),
+    "text": lambda lanes: ["  ; text", *long_chains(lanes)],
+    "a call": lambda lanes: [
+        Definition("%n", call("sinf", FLOAT, 1, [literal(1.0, FLOAT)])), *long_chains(lanes)
+    ],
+    "another store": lambda lanes: [
+        *long_chains(lanes), Instruction("streamed store", "", 1, (Value("%sum", FLOAT, lanes), OUTPUT), 16)
     ],
 }  # fmt: skip
 
 
+def long_chains(lanes: int) -> list[Line]:
+    return chains(4, 12, from_outside=False, lanes=lanes)
+
+
+@pytest.mark.parametrize("target", [TARGET, AVX2], ids=lambda target: target.cpu)
 @pytest.mark.parametrize("what", BODIES)
-def test_other_bodies_are_left_alone(what: str) -> None:
-    assert reordered(BODIES[what](chains(4, 12, from_outside=False)))[0] is None
+def test_other_bodies_are_left_alone(what: str, target: Target) -> None:
+    assert reordered(long_chains(target.vector_lanes()), target)[0] is not None
+    assert reordered(BODIES[what](target.vector_lanes()), target)[0] is None
 
 
 def pointwise(function: Callable[[Term], Term], *, residual: bool = False, channels: int = 24) -> Operator:
@@ -178,35 +218,40 @@ FUNCTIONS: dict[str, Callable[[Term], Term]] = {
 }  # fmt: skip
 
 
+def drawn_kernels(target: Target, residual: bool) -> tuple[list[Job], list[np.ndarray], int]:
+    """Untuned programs and drawn ones, what they compute, and how many of them keep sums on the stack."""
+    rng, jobs, wanted, parked = np.random.default_rng(5), list[Job](), [], 0
+    for function in FUNCTIONS.values():
+        operator = pointwise(function, residual=residual)
+        space = cpu_space(operator, target)
+        inputs = [rng.uniform(-2, 2, item.shape).astype(np.float32) for item in operator.inputs]
+        for configuration in [space.default(), *map(space.configuration, space.sample(rng, 5))]:
+            jobs.append(Job(Programs(space).nest(configuration), inputs))
+            parked += "%vectors" in llvm_module("f", jobs[-1].nest, target)
+            wanted.append(evaluate(operator, inputs))
+    return jobs, wanted, parked
+
+
 @pytest.mark.emulated
 @pytest.mark.parametrize("residual", [False, True])
-def test_kernels_compute_what_the_operator_says(residual: bool, tmp_path: Path) -> None:
-    """The untuned program and drawn ones, of which several park sums."""
+def test_kernels_in_order_compute_what_the_operator_says(residual: bool, tmp_path: Path) -> None:
     paths = emulation.find()
     if paths is None:
         pytest.skip("no emulation here; `make emulation` fetches it")
-    rng, jobs, wanted, texts = np.random.default_rng(5), [], [], []
-    for function in FUNCTIONS.values():
-        operator = pointwise(function, residual=residual)
-        space = cpu_space(operator, TARGET)
-        drawn = [space.default(), *map(space.configuration, space.sample(rng, 5))]
-        inputs = [rng.uniform(-2, 2, item.shape).astype(np.float32) for item in operator.inputs]
-        for configuration in drawn:
-            jobs.append(Job(Programs(space).nest(configuration), inputs))
-            texts.append(llvm_module("f", jobs[-1].nest, TARGET))
-            wanted.append(evaluate(operator, inputs))
-    assert sum("%vectors" in text for text in texts) >= 4
+    jobs, wanted, parked = drawn_kernels(TARGET, residual)
+    assert parked >= 4
     outputs = run_emulated(compile_jobs(jobs, TARGET), jobs, tmp_path, paths.command(BOARD.link.command))
     for got, want in zip(outputs, wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
-def test_sums_wait_on_the_stack_on_boards_in_order_alone() -> None:
-    operator = pointwise(FUNCTIONS["silu"])
-    for target, count in ((TARGET, 1), (AVX2, 0)):
-        space = cpu_space(operator, target)
-        text = llvm_module("f", Programs(space).nest(space.default()), target)
-        assert len(re.findall(r"%vectors\d+ = alloca", text)) == count
+@pytest.mark.parametrize("target", EACH_HOST)
+@pytest.mark.parametrize("residual", [False, True])
+def test_kernels_here_compute_what_the_operator_says(residual: bool, target: Target, tmp_path: Path) -> None:
+    jobs, wanted, parked = drawn_kernels(target, residual)
+    assert (parked >= 4) is (target.vector_registers == REGISTERS)
+    for got, want in zip(run_here(compile_jobs(jobs, target), jobs, tmp_path), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize(("scope", "reads"), [(Scope.LOCAL, True), (Scope.REGISTER, False)])

@@ -1,0 +1,63 @@
+"""Long chains of arithmetic for cores out of order with few registers: four side by side, step by step.
+
+LLVM writes the chains behind a tile one after the other, each a SiLU or a GELU of some 30 instructions, and
+with 16 registers loads every constant again for each of them. A core looks ahead over two or three chains,
+whose instructions mostly wait for one another. Side by side four chains share each constant that is loaded,
+and of four instructions in a row none waits for another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from boards.target import Target
+from cross.codegen.instructions import Definition, Instruction, Line, Value
+from cross.codegen.scheduling.halves import FLOAT
+from cross.codegen.scheduling.stored_chains import Chain, Parked, by_height, fenced, stored_chains
+
+REGISTERS: Final = 16  # with more LLVM keeps the constants in registers
+GROUP: Final = 4  # chains side by side: of 2 to 6 the fastest; each has four or five vectors at a time
+ALL: Final = 8  # up to so many chains are one group, which is as fast as LLVM's own order or faster
+WINDOW: Final = 8  # instructions between fences; of 1 to 16 all are within 2 %
+
+
+def side_by_side(
+    body: Sequence[Line], target: Target, fresh: Callable[[str], str], memory: Callable[[int], Value]
+) -> list[Line] | None:
+    """Straight lines in another order, with the same results under the same names.
+
+    Args:
+        body: lines of which none reads what another one stores.
+        fresh: a new SSA name for a hint.
+        memory: a pointer to so many vectors on the stack.
+
+    Returns:
+        None for targets with more registers, other than x86-64, and for what is not long chains of float32.
+    """
+    if target.vector_registers != REGISTERS or not target.triple.startswith("x86_64"):
+        return None
+    lanes = target.vector_lanes()
+    found = stored_chains(body, lanes)
+    if found is None:
+        return None
+    chains, waiting = found.chains, found.waiting()
+    if any(value.dtype != FLOAT for value in waiting):
+        return None
+    size = len(chains) if len(chains) <= ALL else GROUP
+    later = {value: number for value, number in waiting.items() if number >= size}
+    lines: Chain = list(found.shared.values())
+    if later:  # they would be spilled one by one, and their biases with them
+        parked = Parked(memory(len(later)), lanes, fresh, found.shared)
+        for value, number in later.items():
+            chains[number] = by_height(parked.put(value, chains[number]))
+        lines += parked.lines
+    for first in range(0, len(chains), size):
+        lines += _in_step(chains[first : first + size])
+    return fenced([*lines, *found.unused], WINDOW)
+
+
+def _in_step(group: Sequence[Chain]) -> list[Definition | Instruction]:
+    """The first line of each chain, the second of each, and so on."""
+    longest = max(map(len, group))
+    return [chain[place] for place in range(longest) for chain in group if place < len(chain)]
