@@ -22,8 +22,8 @@ from cross.codegen.scheduling.stored_chains import (
     by_height,
     fenced,
     from_outside,
-    is_vector,
     latency,
+    live_vectors,
     slots,
     stored_chains,
     vectors,
@@ -58,7 +58,7 @@ def interleaved(
     chains = found.chains
     lines: Chain = list(found.shared.values())
     waiting = {value: number for value, number in found.waiting().items() if value.dtype == FLOAT}
-    most = max(max(_live(chain)) for chain in chains)
+    most = max(max(live_vectors(chain)) for chain in chains)
     if waiting and _lasting(chains) + most > REGISTERS:
         parked = Parked(memory(len(waiting)), LANES, fresh, found.shared)
         for value, number in waiting.items():
@@ -69,7 +69,7 @@ def interleaved(
         return None
     for share in SHARES:
         ordered = _ordered(chains, int(share * free))
-        if max(_live(ordered)) <= free:
+        if max(live_vectors(ordered)) <= free:
             break
     return fenced([*lines, *ordered, *found.unused], WINDOW)
 
@@ -95,37 +95,12 @@ def _is_immediate(text: str) -> bool:
     return number == 0.0 or (-2 <= exponent <= 5 and (32 * fraction).is_integer())
 
 
-def _live(lines: Chain) -> list[int]:
-    """The vectors that live after each line, of those that the lines define."""
-    same: dict[str, str] = {}  # a bitcast is in the register of its operand
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for position, line in enumerate(lines):
-        for use in instruction_of(line).uses:
-            last[same.get(use, use)] = position
-        if not isinstance(line, Definition) or not is_vector(line.instruction):
-            continue
-        if line.instruction.op == "bitcast":
-            source = line.instruction.operands[0].text
-            same[line.name] = same.get(source, source)
-        else:
-            first[line.name] = position
-    changes = [0] * (len(lines) + 1)
-    for name, position in first.items():
-        changes[position] += 1
-        changes[last.get(name, position + 1)] -= 1
-    found = [0]
-    for change in changes[:-1]:
-        found.append(found[-1] + change)
-    return found[1:]
-
-
 def _ordered(chains: Sequence[Chain], registers: int) -> Chain:
     """All lines as they issue: of the first chain that need not wait, else of one more chain, where its most
     registers and the most that those under way will still need are no more than `registers` together."""
     needs = []
     for chain in chains:
-        live = _live(chain)
+        live = live_vectors(chain)
         needs.append([max(live[position:]) for position in range(len(chain))])
     ready: dict[str, int] = {}
     places = [0] * len(chains)

@@ -14,12 +14,20 @@ from typing import Final
 from boards.target import Target
 from cross.codegen.instructions import Definition, Instruction, Line, Value
 from cross.codegen.scheduling.halves import FLOAT
-from cross.codegen.scheduling.stored_chains import Chain, Parked, by_height, fenced, stored_chains
+from cross.codegen.scheduling.stored_chains import (
+    Chain,
+    Parked,
+    by_height,
+    fenced,
+    live_vectors,
+    stored_chains,
+)
 
 REGISTERS: Final = 16  # with more LLVM keeps the constants in registers
-GROUP: Final = 4  # chains side by side: of 2 to 6 the fastest; each has four or five vectors at a time
+GROUP: Final = 4  # chains side by side: of 2 to 6 the fastest on a Zen 3; each has four or five vectors alive
 ALL: Final = 8  # up to so many chains are one group, which is as fast as LLVM's own order or faster
-WINDOW: Final = 8  # instructions between fences; of 1 to 16 all are within 2 %
+LANES_WITH_FMA: Final = 8  # of AVX2; without multiply-adds products take registers, and no sum can wait there
+WINDOW: Final = 8  # instructions between fences: of 1 to 16 all are within 2 %
 
 
 def side_by_side(
@@ -33,7 +41,7 @@ def side_by_side(
         memory: a pointer to so many vectors on the stack.
 
     Returns:
-        None for targets with more registers, other than x86-64, and for what is not long chains of float32.
+        None for targets with more registers or other than x86-64, and for what is not long chains of float32.
     """
     if target.vector_registers != REGISTERS or not target.triple.startswith("x86_64"):
         return None
@@ -41,17 +49,22 @@ def side_by_side(
     found = stored_chains(body, lanes)
     if found is None:
         return None
-    chains, waiting = found.chains, found.waiting()
+    chains, waiting, size = found.chains, found.waiting(), len(found.chains)
     if any(value.dtype != FLOAT for value in waiting):
         return None
-    size = len(chains) if len(chains) <= ALL else GROUP
-    later = {value: number for value, number in waiting.items() if number >= size}
     lines: Chain = list(found.shared.values())
-    if later:  # they would be spilled one by one, and their biases with them
-        parked = Parked(memory(len(later)), lanes, fresh, found.shared)
-        for value, number in later.items():
-            chains[number] = by_height(parked.put(value, chains[number]))
-        lines += parked.lines
+    if size > ALL:
+        size = min(GROUP, REGISTERS // max(max(live_vectors(chain)) for chain in chains))
+        if size < 2:
+            return None
+        # Sums that wait would be spilled one by one, or moved about inside the loop that makes them.
+        kept = size if lanes == LANES_WITH_FMA else 0
+        later = {value: number for value, number in waiting.items() if number >= kept}
+        if later:
+            parked = Parked(memory(len(later)), lanes, fresh, found.shared)
+            for value, number in later.items():
+                chains[number] = by_height(parked.put(value, chains[number]))
+            lines += parked.lines
     for first in range(0, len(chains), size):
         lines += _in_step(chains[first : first + size])
     return fenced([*lines, *found.unused], WINDOW)

@@ -173,6 +173,31 @@ def by_height(chain: Chain) -> Chain:
     return [line for _, line in sorted(placed, key=lambda pair: -pair[0])]
 
 
+def live_vectors(lines: Chain) -> list[int]:
+    """The vectors that live after each line, of those that the lines define."""
+    same: dict[str, str] = {}  # a bitcast is in the register of its operand
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for position, line in enumerate(lines):
+        for use in instruction_of(line).uses:
+            last[same.get(use, use)] = position
+        if not isinstance(line, Definition) or not is_vector(line.instruction):
+            continue
+        if line.instruction.op == "bitcast":
+            source = line.instruction.operands[0].text
+            same[line.name] = same.get(source, source)
+        else:
+            first[line.name] = position
+    changes = [0] * (len(lines) + 1)
+    for name, position in first.items():
+        changes[position] += 1
+        changes[last.get(name, position + 1)] -= 1
+    found = [0]
+    for change in changes[:-1]:
+        found.append(found[-1] + change)
+    return found[1:]
+
+
 class Parked:
     """Values that chains begin with, kept in memory until it is their turn."""
 

@@ -47,6 +47,7 @@ from toolkit.measure import emulation
 
 BOARD = load("emulated-a53")
 TARGET = BOARD.target(None)
+SSE = replace(AVX2, cpu="x86-64-v2", vector_bytes=16)
 FLOAT, LANES = "float32", 4
 INPUT, OUTPUT = Value("%x", "pointer"), Value("%y", "pointer")
 
@@ -94,7 +95,7 @@ def reordered(body: list[Line], target: Target = TARGET) -> tuple[list[Line] | N
     return side_by_side(body, target, fresh, memory), asked
 
 
-@pytest.mark.parametrize("target", [TARGET, AVX2], ids=lambda target: target.cpu)
+@pytest.mark.parametrize("target", [TARGET, AVX2, SSE], ids=lambda target: target.cpu)
 @pytest.mark.parametrize("from_outside", [True, False])
 @pytest.mark.parametrize("count", [2, 7, 24])
 def test_each_line_follows_what_it_reads_and_none_is_lost(
@@ -195,7 +196,7 @@ def long_chains(lanes: int) -> list[Line]:
     return chains(4, 12, from_outside=False, lanes=lanes)
 
 
-@pytest.mark.parametrize("target", [TARGET, AVX2], ids=lambda target: target.cpu)
+@pytest.mark.parametrize("target", [TARGET, AVX2, SSE], ids=lambda target: target.cpu)
 @pytest.mark.parametrize("what", BODIES)
 def test_other_bodies_are_left_alone(what: str, target: Target) -> None:
     assert reordered(long_chains(target.vector_lanes()), target)[0] is not None
