@@ -173,22 +173,24 @@ class Region(Stores):
             self.statement(statement.body)
             return
         writer = self.writer
-        condition = self.values.evaluate(split.condition)
         label = writer.fresh_label("tile")
-        writer.emit(f"  br i1 {condition.text}, label %{label}.interior, label %{label}.border")
-        writer.emit(f"{label}.border:")
+        asked = [self.values.evaluate(condition) for condition, _ in split.interiors]
+        for number, (holds, (_, interior)) in enumerate(zip(asked, split.interiors, strict=True)):
+            inside, others = f"{label}.interior{number}", f"{label}.other{number}"
+            writer.emit(f"  br i1 {holds.text}, label %{inside}, label %{others}")
+            writer.blocks.append(OpenBlock(inside, [f"{inside}:"]))
+            writer.label = inside
+            self.allocate(statement.buffer)
+            for part in statements(interior):
+                if isinstance(part, Allocate):
+                    self.statement(part.body)
+                    break
+            writer.emit(f"  br label %{label}.done")
+            lines = writer.blocks.pop().lines
+            writer.blocks[-1].body += [*lines, f"{others}:"]
+            writer.label = others
         self.call_border(split.border)
         writer.emit(f"  br label %{label}.done")
-        writer.blocks.append(OpenBlock(f"{label}.interior", [f"{label}.interior:"]))
-        writer.label = f"{label}.interior"
-        self.allocate(statement.buffer)
-        for part in statements(split.interior):
-            if isinstance(part, Allocate):
-                self.statement(part.body)
-                break
-        writer.emit(f"  br label %{label}.done")
-        inside = writer.blocks.pop()
-        writer.blocks[-1].body += inside.lines
         writer.emit(f"{label}.done:")
         writer.label = f"{label}.done"
 

@@ -11,17 +11,23 @@ the border. So a register tile gets two versions, and what decides between them 
                                                     for ry, rx (running): sum += (guard ? data : 0) * weight
 
 A tile that always touches the border has guards that no tile fulfils; they stay in both versions.
+
+Of a row of four tiles two touch the border, of a row of two all do. A tile without loops that run, such as a
+depthwise convolution's, gets two more versions, for the first and for the last tile of a row: there each
+guard of a column is known, and what lies in the padding is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from cross.expression.language.terms import Binary, Const, Int, Lookup, Select, walk
-from cross.loopnest.affine import Interval, affine, from_affine, interval
+from cross.loopnest.affine import Interval, affine, from_affine, interval, substitute
 from cross.loopnest.nodes import (
     ZERO,
     Expr,
@@ -31,6 +37,7 @@ from cross.loopnest.nodes import (
     Scope,
     Statement,
     Store,
+    Var,
     add,
     all_of,
     conjuncts,
@@ -41,30 +48,74 @@ from cross.loopnest.nodes import (
     with_inner,
 )
 
+MOST_TILES: Final = 16  # of a row: of more, few touch the border
+LEAST_STEPS: Final = 24  # of a tile: in shorter ones more addresses than registers cost what guards do
+
 
 class Versions(msgspec.Struct, frozen=True):
-    """A statement twice: `interior` may run where the condition holds, `border` anywhere."""
+    """A statement several times: each of `interiors` may run where its condition holds, `border` anywhere."""
 
-    condition: Expr
-    interior: Statement
+    interiors: tuple[tuple[Expr, Statement], ...]
     border: Statement
 
 
 def versions(statement: Statement, ranges: Mapping[str, Interval]) -> Versions | None:
-    """The two versions of a statement; None where no guard in it can be asked once for all.
+    """The versions of a statement; None where no guard in it can be asked once for all.
 
     Args:
         statement: bound, all its integer variables bound by loops in it or around it.
         ranges: inclusive bounds of the loops around it.
     """
-    loops = [item for item in statements(statement) if isinstance(item, For)]
-    inner = {loop.var: (0, loop.extent.value - 1) for loop in loops if isinstance(loop.extent, Int)}
-    asked: dict[Expr, None] = {}
-    assumed: set[Expr] = set()
+    inner = _inner(statement)
+    asked, interior = _interior(statement, inner, ranges)
+    if not asked:
+        return None
     undecided: set[str] = set()  # variables of guards that depend on the place of the tile
     for guard in _guards(statement):
         if not variables(guard) <= inner.keys():
             undecided |= variables(guard) & inner.keys()
+    interiors = [(asked, interior)]
+    extents = {name: ranges[name][1] + 1 for outer in asked for name in variables(outer)}
+    name = min(sorted(extents), key=extents.__getitem__)
+    if 1 < extents[name] <= MOST_TILES and _straight_steps(statement) >= LEAST_STEPS:
+        if extents[name] == 2:
+            interiors.clear()  # there is no tile between the first and the last
+        for value in ranges[name]:
+            at_edge = _with_value(statement, name, value)
+            asked, interior = _interior(at_edge, inner, ranges)
+            interiors.append(([_equal(Var(name), value, ranges[name]), *asked], interior))
+    border = _running(statement, undecided)
+    return Versions(tuple((_all_hold(asked), interior) for asked, interior in interiors), border)
+
+
+def _straight_steps(statement: Statement) -> int:
+    """How often stores of vectors are written out; 0 where a loop runs, and for linear maps, such as those of
+    Winograd's algorithm, which are long and gain nothing.
+    """
+    total = 0
+    for around, store in stores(statement):
+        kinds = {loop.kind for loop in around}
+        if LoopKind.SERIAL in kinds or any(isinstance(item, Lookup) for item in walk(store.value)):
+            return 0
+        if LoopKind.VECTORIZED in kinds:
+            unrolled = [loop.extent for loop in around if loop.kind is LoopKind.UNROLLED]
+            total += math.prod(extent.value for extent in unrolled if isinstance(extent, Int))
+    return total
+
+
+def _inner(statement: Statement) -> dict[str, Interval]:
+    """Inclusive bounds of the loops in a statement."""
+    loops = [item for item in statements(statement) if isinstance(item, For)]
+    return {loop.var: (0, loop.extent.value - 1) for loop in loops if isinstance(loop.extent, Int)}
+
+
+def _interior(
+    statement: Statement, inner: Mapping[str, Interval], ranges: Mapping[str, Interval]
+) -> tuple[list[Expr], Statement]:
+    """What must not be negative so that guards hold for the whole tile, and the statement without them."""
+    asked: dict[Expr, None] = {}
+    assumed: set[Expr] = set()
+    for guard in _guards(statement):
         outer = _for_all(guard, inner)
         bounds = None if outer is None else interval(outer, ranges)
         if outer is None or bounds is None or bounds[1] < 0:
@@ -72,10 +123,29 @@ def versions(statement: Statement, ranges: Mapping[str, Interval]) -> Versions |
         assumed.add(guard)
         if bounds[0] < 0:
             asked[outer] = None
+    return list(asked), _without(statement, assumed)
+
+
+def _equal(name: Var, value: int, bounds: Interval) -> Expr:
+    """What is not negative where a variable has the value, which is one of its bounds."""
+    return Binary("-", Int(value), name) if value == bounds[0] else Binary("-", name, Int(value))
+
+
+def _all_hold(asked: Sequence[Expr]) -> Expr:
+    """Whether none of the expressions, of which there are some, is negative."""
     condition = all_of(Binary("<=", ZERO, outer) for outer in asked)
-    if condition is None:
-        return None
-    return Versions(condition, _without(statement, assumed), _running(statement, undecided))
+    assert condition is not None
+    return condition
+
+
+def _with_value(statement: Statement, name: str, value: int) -> Statement:
+    """The statement with a variable of a loop around it known."""
+    known: dict[Expr, Expr] = {Var(name): Int(value)}
+    if isinstance(statement, Store):
+        indices = tuple(substitute(index, known) for index in statement.indices)
+        guard = None if statement.guard is None else substitute(statement.guard, known)
+        return replace(statement, indices=indices, value=substitute(statement.value, known), guard=guard)
+    return with_inner(statement, lambda item: _with_value(item, name, value))
 
 
 def _for_all(guard: Expr, inner: Mapping[str, Interval]) -> Expr | None:
