@@ -6,7 +6,7 @@ code, and register buffers as SSA values that enter and leave loops as phis.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -29,7 +29,7 @@ from cross.codegen.llvm.memory import stored_dtype
 from cross.codegen.llvm.piece import Collapsed, Piece
 from cross.codegen.llvm.prefetch import fetch_ahead
 from cross.codegen.llvm.stores import Stores, streamed_results
-from cross.codegen.llvm.tile_versions import idle_unless, versions
+from cross.codegen.llvm.tile_versions import Version, Versions, idle_unless, versions
 from cross.codegen.llvm.uses import buffers, dtypes_together, free_variables, reads_itself, stored
 from cross.codegen.llvm.values import Values
 from cross.codegen.llvm.writer import Block as OpenBlock
@@ -172,24 +172,25 @@ class Region(Stores):
             self.allocate(statement.buffer)
             self.statement(statement.body)
             return
-        writer = self.writer
-        label = writer.fresh_label("tile")
-        asked = [self.values.evaluate(condition) for condition, _ in split.interiors]
-        for number, (holds, (_, interior)) in enumerate(zip(asked, split.interiors, strict=True)):
+        self.first_that_may(split.interiors, lambda: self.call_border(split))
+
+    def first_that_may(self, found: Sequence[Version], otherwise: Callable[[], None]) -> None:
+        """The code of the first version whose condition holds, or else another one."""
+        writer, label = self.writer, self.writer.fresh_label("tile")
+        asked = [self.values.evaluate(condition) for condition, _ in found]
+        for number, (holds, (_, statement)) in enumerate(zip(asked, found, strict=True)):
             inside, others = f"{label}.interior{number}", f"{label}.other{number}"
             writer.emit(f"  br i1 {holds.text}, label %{inside}, label %{others}")
             writer.blocks.append(OpenBlock(inside, [f"{inside}:"]))
             writer.label = inside
-            self.allocate(statement.buffer)
-            for part in statements(interior):
-                if isinstance(part, Allocate):
-                    self.statement(part.body)
-                    break
+            tile = next(part for part in statements(statement) if isinstance(part, Allocate))
+            self.allocate(tile.buffer)
+            self.statement(tile.body)
             writer.emit(f"  br label %{label}.done")
             lines = writer.blocks.pop().lines
             writer.blocks[-1].body += [*lines, f"{others}:"]
             writer.label = others
-        self.call_border(split.border)
+        otherwise()
         writer.emit(f"  br label %{label}.done")
         writer.emit(f"{label}.done:")
         writer.label = f"{label}.done"
@@ -216,11 +217,11 @@ class Region(Stores):
         outside = buffers(statement).keys() - own
         return not self.values.environment.integers and outside <= self.pointers.keys()
 
-    def call_border(self, border: Statement) -> None:
-        """Calls the border version: a function of its own, so that it takes no registers of this one."""
+    def call_border(self, split: Versions) -> None:
+        """Calls the versions at the border: a function of their own, so that they take no registers here."""
         assert self.frame is not None
         name = f"{self.name}.border{len(self.borders)}"
-        found = Border(name, border, self)
+        found = Border(name, split, self)
         self.borders.append(found.function())
         self.writer.declarations |= found.writer.declarations
         self.writer.emit(f"  call {Border.CONVENTION} void @{name}(ptr {FRAME.text})")
@@ -422,12 +423,14 @@ class Region(Stores):
 
 
 class Border(Region):
-    """The function of a tile's version at the border of an image; its one argument is the caller's frame."""
+    """The function of a tile's versions at the border of an image; its one argument is the caller's frame."""
 
     CONVENTION = "preserve_mostcc"  # saves what it uses: the caller keeps its registers
 
-    def __init__(self, name: str, statement: Statement, caller: Region) -> None:
+    def __init__(self, name: str, split: Versions, caller: Region) -> None:
+        statement = split.border
         super().__init__(name, replace(caller.piece, statement=statement), caller.target)
+        self.edges = split.edges
         self.streamed = caller.streamed  # which has the fence
         outer, frame = caller.values.environment, caller.frame
         assert frame is not None
@@ -443,7 +446,7 @@ class Border(Region):
         self.frame = None
 
     def function(self) -> str:
-        self.statement(self.collapsed.body)
+        self.first_that_may(self.edges, lambda: self.statement(self.collapsed.body))
         signature = f"{self.CONVENTION} void @{self.name}(ptr {FRAME.text})"
         head = f"define internal {signature} noinline cold {ATTRIBUTES} {{"
         return "\n".join([head, "entry:", *self.text(), "  ret void", "}", ""])

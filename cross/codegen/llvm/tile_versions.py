@@ -14,7 +14,9 @@ A tile that always touches the border has guards that no tile fulfils; they stay
 
 Of a row of four tiles two touch the border, of a row of two all do. A tile without loops that run, such as a
 depthwise convolution's, gets two more versions, for the first and for the last tile of a row: there each
-guard of a column is known, and what lies in the padding is left out.
+guard of a column is known, and what lies in the padding is left out. Where there are others between, these
+two are in the function of the border. A tile as wide as the image needs none: at a border one loop runs, over
+rows of the window.
 """
 
 from __future__ import annotations
@@ -48,14 +50,20 @@ from cross.loopnest.nodes import (
     with_inner,
 )
 
-MOST_TILES: Final = 16  # of a row: of more, few touch the border
-LEAST_STEPS: Final = 24  # of a tile: in shorter ones more addresses than registers cost what guards do
+MOST_TILES: Final = 16  # of a row, by choice: of more, less than an eighth touch the border
+LEAST_STEPS: Final = 24  # of a tile, by choice: in shorter ones LLVM spills addresses that versions share
+
+
+Version = tuple[Expr, Statement]
+"""A condition, and the statement as it may be where that holds."""
 
 
 class Versions(msgspec.Struct, frozen=True):
-    """A statement several times: each of `interiors` may run where its condition holds, `border` anywhere."""
+    """A statement several times. Each of `interiors`, most tiles together, and of `edges` may run where its
+    condition holds, `border` anywhere."""
 
-    interiors: tuple[tuple[Expr, Statement], ...]
+    interiors: tuple[Version, ...]
+    edges: tuple[Version, ...]
     border: Statement
 
 
@@ -74,18 +82,30 @@ def versions(statement: Statement, ranges: Mapping[str, Interval]) -> Versions |
     for guard in _guards(statement):
         if not variables(guard) <= inner.keys():
             undecided |= variables(guard) & inner.keys()
-    interiors = [(asked, interior)]
+    border = _running(statement, undecided)
+    interiors: tuple[Version, ...] = ((_all_hold(asked), interior),)
+    edges: tuple[Version, ...] = ()
+    running = sum(isinstance(item, For) and item.kind is LoopKind.SERIAL for item in statements(border))
     extents = {name: ranges[name][1] + 1 for outer in asked for name in variables(outer)}
     name = min(sorted(extents), key=extents.__getitem__)
-    if 1 < extents[name] <= MOST_TILES and _straight_steps(statement) >= LEAST_STEPS:
-        if extents[name] == 2:
-            interiors.clear()  # there is no tile between the first and the last
-        for value in ranges[name]:
-            at_edge = _with_value(statement, name, value)
-            asked, interior = _interior(at_edge, inner, ranges)
-            interiors.append(([_equal(Var(name), value, ranges[name]), *asked], interior))
-    border = _running(statement, undecided)
-    return Versions(tuple((_all_hold(asked), interior) for asked, interior in interiors), border)
+    if running > 1 and 1 < extents[name] <= MOST_TILES and _straight_steps(statement) >= LEAST_STEPS:
+        edges = _edges(statement, inner, ranges, name)
+    if extents[name] == len(edges):
+        interiors, edges = edges, ()  # there is no tile between the first and the last
+    return Versions(interiors, edges, border)
+
+
+def _edges(
+    statement: Statement, inner: Mapping[str, Interval], ranges: Mapping[str, Interval], name: str
+) -> tuple[Version, Version]:
+    """Versions for the first and for the last value of a variable of a loop around a statement."""
+    place, (first, last) = Var(name), ranges[name]
+
+    def at(value: int, distance: Expr) -> Version:
+        asked, interior = _interior(_with_value(statement, name, value), inner, ranges)
+        return _all_hold([distance, *asked]), interior
+
+    return at(first, Binary("-", Int(first), place)), at(last, Binary("-", place, Int(last)))
 
 
 def _straight_steps(statement: Statement) -> int:
@@ -124,11 +144,6 @@ def _interior(
         if bounds[0] < 0:
             asked[outer] = None
     return list(asked), _without(statement, assumed)
-
-
-def _equal(name: Var, value: int, bounds: Interval) -> Expr:
-    """What is not negative where a variable has the value, which is one of its bounds."""
-    return Binary("-", Int(value), name) if value == bounds[0] else Binary("-", name, Int(value))
 
 
 def _all_hold(asked: Sequence[Expr]) -> Expr:

@@ -25,7 +25,9 @@ from cross.codegen.scheduling.stored_chains import (
 
 REGISTERS: Final = 16  # with more LLVM keeps the constants in registers
 GROUP: Final = 4  # chains side by side: of 2 to 6 the fastest on a Zen 3; each has four or five vectors alive
-ALL: Final = 8  # up to so many chains are one group, which is as fast as LLVM's own order or faster
+ONE_GROUP: Final = (
+    8  # chains that go in step at most; of 7 that was as fast as LLVM's order on a Zen 3, or faster
+)
 LANES_WITH_FMA: Final = 8  # of AVX2; without multiply-adds products take registers, and no sum can wait there
 WINDOW: Final = 8  # instructions between fences: of 1 to 16 all are within 2 %
 
@@ -33,12 +35,7 @@ WINDOW: Final = 8  # instructions between fences: of 1 to 16 all are within 2 %
 def side_by_side(
     body: Sequence[Line], target: Target, fresh: Callable[[str], str], memory: Callable[[int], Value]
 ) -> list[Line] | None:
-    """Straight lines in another order, with the same results under the same names.
-
-    Args:
-        body: lines of which none reads what another one stores.
-        fresh: a new SSA name for a hint.
-        memory: a pointer to so many vectors on the stack.
+    """As `interleaved` in interleaving.py, whose arguments it has besides the target.
 
     Returns:
         None for targets with more registers or other than x86-64, and for what is not long chains of float32.
@@ -53,7 +50,7 @@ def side_by_side(
     if any(value.dtype != FLOAT for value in waiting):
         return None
     lines: Chain = list(found.shared.values())
-    if size > ALL:
+    if size > ONE_GROUP:
         size = min(GROUP, REGISTERS // max(max(live_vectors(chain)) for chain in chains))
         if size < 2:
             return None
