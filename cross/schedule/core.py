@@ -31,7 +31,8 @@ Operands = Sequence[tuple[int, ...]]
 class Core(msgspec.Struct, frozen=True):
     """What matters of a core: elements of a vector register, vector registers, its kind; whether a mask makes
     a vector of any rest; how many steps of a sum share an addition; registers that a vector operand takes,
-    and that a product takes before it is added; rows that one instruction multiplies."""
+    and that a product takes before it is added; rows that one instruction multiplies; vectors in a cache line
+    where it holds several and instructions take an operand from memory (0: elsewhere)."""
 
     lanes: int
     registers: int
@@ -41,6 +42,7 @@ class Core(msgspec.Struct, frozen=True):
     operand_registers: int = 1
     product_registers: int = 0
     rows_together: int = 1
+    line_vectors: int = 0
 
     def vectors(self, extent: int) -> int:
         """Vector registers that so many elements take."""
@@ -70,7 +72,10 @@ def core_of(target: Target, dtype: str, byte_products: frozenset[str] = frozense
     apart = max((_PRODUCT_REGISTERS.get(function, 0) for function in byte_products), default=0)
     rows = 2 if byte_products & EIGHTS else 1  # and words of eight bytes, a register for every two columns
     operand = 2 if widened or rows == 2 else 1
-    return Core(lanes, target.vector_registers, in_order, masks, shared_steps, operand, apart, rows)
+    line = target.cache_line_bytes // target.vector_bytes
+    if line < 2 or dtype not in FLOATS or not target.triple.startswith("x86_64"):
+        line = 0
+    return Core(lanes, target.vector_registers, in_order, masks, shared_steps, operand, apart, rows, line)
 
 
 def register_tiles(
@@ -98,6 +103,8 @@ def fits_registers(counts: Sequence[Any], operands: Operands, core: Core, spare:
     products, a row's sums of 16 bits are there, and if there are several rows the weights of all steps that
     share those, two vectors in a register; three hold broadcasts (codegen/scheduling/byte_order.py).
     Column by column (byte_columns.py) three sums of 16 bits are there, and two steps' words in a register.
+    Of rows of whole cache lines, what each sum multiplies for itself may come from memory: data of depthwise
+    convolutions.
     """
     vectors, broadcasts = operand_counts(counts, operands)
     if core.shared_steps and core.in_order:
@@ -110,6 +117,10 @@ def fits_registers(counts: Sequence[Any], operands: Operands, core: Core, spare:
     else:
         feeding = (vectors + 1) * core.operand_registers + (core.operand_registers - 1)
         feeding += core.product_registers
+        own = sum(len(positions) == len(counts) for positions in operands)
+        if core.line_vectors and 0 < own < len(operands):
+            shared = vectors - own * math.prod(counts)
+            feeding = np.where(counts[-1] == core.line_vectors, np.minimum(feeding, shared), feeding)
     return math.prod(counts) + feeding + spare <= core.registers
 
 

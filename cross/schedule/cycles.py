@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections import Counter
 from collections.abc import Sequence
 
@@ -115,6 +116,11 @@ class Machine(msgspec.Struct, frozen=True):
     l3_bytes_per_cycle: float = L3_BYTES_PER_CYCLE
     l3_hidden: float = L3_HIDDEN
     foreign_bytes_per_cycle: float = OTHER_CORES_BYTES_PER_CYCLE
+
+    @property
+    def ways(self) -> int:
+        """Lines that a set of the first cache holds."""
+        return max(1, self.l1_bytes // WAY_BYTES)
 
     @classmethod
     def of(cls, target: Target, lanes: int) -> Machine:
@@ -219,18 +225,20 @@ def _collides(operand: Operand, machine: Machine, tile: Sequence[int]) -> bool:
     last = len(tile) - 1
     if last in operand.axes or not operand.strides_bytes:
         return False
-    ways = max(1, machine.l1_bytes // WAY_BYTES)
+    ways = machine.ways
     rows = math.prod(tile[position] for position in operand.axes)
     if rows < ways:
         return False
-    places = itertools.product(*(range(tile[position]) for position in operand.axes))
-    lines = {
-        sum(index * stride for index, stride in zip(place, operand.strides_bytes, strict=True))
-        // machine.line_bytes
-        for place in places
-    }
-    sets = Counter(line % (WAY_BYTES // machine.line_bytes) for line in lines)
-    return max(sets.values()) >= ways
+    sizes = [tile[position] for position in operand.axes]
+    return fullest_set(sizes, operand.strides_bytes, machine.line_bytes) >= ways
+
+
+def fullest_set(sizes: Sequence[int], strides_bytes: Sequence[int], line_bytes: int) -> int:
+    """How many cache lines of a block fall into one set of the first cache, at most: the beginnings of
+    `sizes` rows along each axis, so many bytes apart."""
+    places = itertools.product(*map(range, sizes))
+    lines = {sum(map(operator.mul, place, strides_bytes)) // line_bytes for place in places}
+    return max(Counter(line % (WAY_BYTES // line_bytes) for line in lines).values())
 
 
 def _cold_cycles(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from boards.target import Target
 from cross.expression.language.tensor import Axis, Read, Reduce, reads_in
 from cross.expression.language.terms import Call
-from cross.schedule.cycles import CACHE_SHARE, L2_BYTES_PER_CYCLE, WAY_BYTES, Machine
+from cross.schedule.cycles import CACHE_SHARE, L2_BYTES_PER_CYCLE, WAY_BYTES, Machine, fullest_set
 from cross.schedule.plan import Group, Plan, packable, varying_axes, wide_axes
 from cross.schedule.reads import nest_of
 from cross.schedule.tiles import WASTE, divisors, factors, waste
@@ -148,13 +148,10 @@ def _stay_near(data: Read, window: Sequence[tuple[Axis, int]], weights: int, tar
     Pixels lie a power of two apart as a rule, so that their lines fall into few of its sets; the lines of the
     weights lie side by side and take a part of every set.
     """
-    places = np.zeros(1, np.int64)
-    for axis, size in window:
-        places = np.add.outer(places, (stride(data, axis) or 0) * np.arange(size)).ravel()
-    lines = np.unique(places * WORD_BYTES // target.cache_line_bytes)
-    sets, ways = WAY_BYTES // target.cache_line_bytes, target.l1d_bytes / WAY_BYTES
-    fullest = np.bincount(lines % sets).max() + weights * WORD_BYTES * WORDS / WAY_BYTES
-    return bool(fullest <= CACHE_SHARE * ways)
+    strides = [(stride(data, axis) or 0) * WORD_BYTES for axis, _ in window]
+    fullest = fullest_set([size for _, size in window], strides, target.cache_line_bytes)
+    everywhere = weights * WORD_BYTES * WORDS / WAY_BYTES
+    return fullest + everywhere <= CACHE_SHARE * target.l1d_bytes / WAY_BYTES
 
 
 def _step_cycles(sizes: Sequence[int], words: int, stay: bool) -> float:

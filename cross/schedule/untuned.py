@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from boards.target import IN_ORDER_CPUS, Target
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Read, Reduce
+from cross.expression.language.tensor import Read, Reduce, reads_in
 from cross.schedule.core import Core, core_of, register_tiles
-from cross.schedule.cycles import L2_SHARE, Machine, Nest, far_bytes, nest_cycles
+from cross.schedule.cycles import L2_SHARE, Machine, Nest, far_bytes, fullest_set, nest_cycles
 from cross.schedule.in_order_tiles import (
     best_register_tile,
     in_order_cycles,
@@ -28,9 +28,10 @@ from cross.schedule.in_order_tiles import (
     overlap_of,
     windows_of,
 )
-from cross.schedule.plan import Group, Plan, operand_axes, wide_axes
+from cross.schedule.plan import Group, Plan, operand_axes, varying_axes, wide_axes
 from cross.schedule.reads import nest_of, repeats_lanes
 from cross.schedule.tiles import MOST_FACTORS, WASTE, factors, vector_tiles, waste
+from cross.schedule.vector_axis import stride
 
 COMBINED_BYTES = (
     4  # of an element at least, for whole vectors to be combined in registers; bools are left out
@@ -98,7 +99,11 @@ def untuned_tiles(plan: Plan, target: Target) -> dict[str, Tile]:
         else:
             if len(nest.operands) == 1:
                 vectors = _whole_lines(vectors, ITEM_BYTES[group.dtype], machine)
-            tiles[group.owner.name] = fastest_tile(extents, core, tuple(vectors), nest, machine)
+            registers = replace(core, line_vectors=0)
+            tile = fastest_tile(extents, registers, tuple(vectors), nest, machine)
+            if core.line_vectors and _loses_lines(plan, group, tile.sizes, machine):
+                tile = fastest_tile(extents, core, (core.line_vectors * core.lanes,), nest, machine)
+            tiles[group.owner.name] = tile
     return tiles
 
 
@@ -182,6 +187,29 @@ def _whole_lines(vectors: Sequence[int], item_bytes: int, machine: Machine) -> l
     """
     long = [length for length in vectors if length * item_bytes >= POOLED_LINES * machine.line_bytes]
     return long or list(vectors)
+
+
+def _loses_lines(plan: Plan, group: Group, sizes: Sequence[int], machine: Machine) -> bool:
+    """Whether the first cache loses lines of the data of a depthwise convolution before the next tile, beside
+    it along the vector axis, reads the rest of them.
+
+    Where pixels lie a power of two apart, all lines of a window fall into few sets. Measured on one core of a
+    Zen 3, 3x3 and AVX2, tiles of 7 pixels of whole lines in place of 7 of one vector: 28x28x256 1.1 times as
+    fast, 14x14x512 1.2 to 1.5, 7x7x1024 1.5 to 1.8, with strides 28x28x256 1.2 to 1.4 and 14x14x512 1.9; with
+    384 to 1152 channels, where lines stay, 0.7 to 1.04.
+    """
+    assert group.reduction is not None
+    axes, taps = wide_axes(group.reduction.axes), wide_axes(group.reduction.reduce_axes)
+    window = [*zip(axes[:-1], sizes[:-1], strict=True), *((axis, axis.extent) for axis in taps)]
+    reads = reads_in(plan.body(group.reduction, padding_inlined=True))
+    for read in reads if len({read.tensor for read in reads}) > 1 else []:
+        strides = [stride(read, axis) for axis, _ in window]
+        alone = len(varying_axes(read, axes)) == len(axes) and read.dtype == group.dtype
+        if alone and read.tensor.body is None and None not in strides:
+            item_bytes = ITEM_BYTES[read.dtype]
+            apart = [item_bytes * (step or 0) for step in strides]
+            return fullest_set([size for _, size in window], apart, machine.line_bytes) > machine.ways
+    return False
 
 
 def _saves_reads(nest: Nest, machine: Machine, sizes: tuple[int, ...]) -> bool:

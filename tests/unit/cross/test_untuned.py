@@ -15,7 +15,7 @@ from cross.codegen.buffers import bound_extent
 from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.region import chunks
 from cross.expression import Operator, compute, placeholder, reduce_axis, sum
-from cross.expression.families.conv import conv2d
+from cross.expression.families.conv import conv2d, depthwise_conv
 from cross.expression.families.dense import batch_matmul, dense
 from cross.expression.families.pool import pool2d
 from cross.expression.families.window import Window
@@ -26,7 +26,7 @@ from cross.loopnest import Programs, verify
 from cross.loopnest.affine import affine, rejoined
 from cross.loopnest.nodes import For, LoopKind, Var, add, mul, statements
 from cross.schedule import cpu_space
-from cross.schedule.core import core_of
+from cross.schedule.core import core_of, fits_registers
 from cross.schedule.cycles import (
     L3_BYTES_PER_CYCLE,
     L3_HIDDEN,
@@ -34,6 +34,7 @@ from cross.schedule.cycles import (
     Machine,
     Nest,
     Operand,
+    fullest_set,
     nest_cycles,
 )
 from cross.schedule.lane_packing import packed_steps, with_packed_lanes
@@ -43,7 +44,7 @@ from cross.schedule.tiles import vector_count, vector_tiles
 from cross.schedule.untuned import ONE_CORE_PREFERRED_FLOPS, fastest_tile
 from tests.fuzz.kernels import Job, compile_jobs, run_here
 from tests.interpreter.interpreter import interpret
-from tests.targets import AVX2
+from tests.targets import AVX2, EACH_HOST
 
 AVX512 = Target(
     name="cpu",
@@ -551,6 +552,69 @@ def test_a_pooling_reads_whole_lines(size: int, channels: int, target: Target) -
     window = Window(strides=(2, 2), pads=(1, 1, 1, 1))
     assert row(pooled(size, channels, window)) >= 2 * target.cache_line_bytes // 4
     assert row(pooled(size, 8, window)) == 8  # few channels are a row of their own
+
+
+def depthwise(size: int, channels: int, stride: int) -> Operator:
+    data, weight = placeholder((1, size, size, channels), "data"), placeholder((3, 3, channels), "weight")
+    window = Window(strides=(stride, stride), pads=(1, 1, 1, 1))
+    return Operator("dw", (data, weight), depthwise_conv(data, weight, window, "dw"), frozenset({1}))
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "stride", "columns", "channels_a_tile"),
+    [
+        (28, 256, 1, 7, 16),  # 3 of 9 columns in each of 4 sets, times 3 rows: 9 lines, of 8 that stay
+        (28, 256, 2, 7, 16),
+        (14, 512, 1, 7, 16),
+        (14, 512, 2, 7, 16),
+        (7, 1024, 1, 7, 16),
+        (56, 128, 1, 7, 8),  # 6 lines in the fullest set
+        (14, 384, 1, 7, 8),
+        (7, 960, 1, 7, 8),
+    ],
+)
+def test_a_window_whose_lines_collide_is_read_by_whole_lines(
+    size: int, channels: int, stride: int, columns: int, channels_a_tile: int
+) -> None:
+    """Measured on a Zen 3; with enough ways nothing is lost."""
+    operator = depthwise(size, channels, stride)
+    assert default(operator, AVX2)["dw.x.3"] == columns
+    assert default(operator, AVX2)["dw.c.3"] == channels_a_tile
+    many_ways = replace(AVX2, l1d_bytes=4 * AVX2.l1d_bytes)
+    assert default(operator, many_ways)["dw.c.3"] == 8
+
+
+def test_what_each_sum_has_for_itself_may_come_from_memory_in_whole_lines() -> None:
+    rule = next(item for item in cpu_space(depthwise(14, 512, 1), AVX2).constraints if "reg" in item.name)
+    own, weights = (0, 1, 2), (2,)
+    avx2, avx512, a53 = (core_of(target, "float32") for target in (AVX2, AVX512, A53))
+    assert (avx2.line_vectors, avx512.line_vectors, a53.line_vectors) == (2, 0, 0)
+    assert core_of(AVX2, "int32").line_vectors == 0
+    assert fits_registers((1, 7, 2), (own, weights), avx2)  # 14 sums and two vectors of weights
+    assert not fits_registers((1, 8, 2), (own, weights), avx2)
+    assert not fits_registers((1, 14, 1), (own, weights), avx2)  # parts of lines
+    assert not fits_registers((1, 7, 2), ((0, 1), (2,), (0, 2)), avx2)  # neighbours share what they multiply
+    sizes = {"dw.y.3": np.array([1, 1]), "dw.x.3": np.array([7, 7]), "dw.c.3": np.array([16, 32])}
+    assert rule.holds(sizes).tolist() == [True, False]
+
+
+def test_lines_of_a_block_in_one_set() -> None:
+    assert fullest_set((4, 4), (4096, 64), 64) == 4
+    assert fullest_set((3, 9), (14 * 2048, 2048), 64) == 15
+    assert fullest_set((3, 9), (14 * 2048, 2048 + 64), 64) == 3
+    assert fullest_set((5, 2), (0, 32), 64) == 1  # all in one line
+
+
+@pytest.mark.parametrize(("size", "stride"), [(7, 1), (14, 1), (14, 2), (28, 1)])
+@pytest.mark.parametrize("target", EACH_HOST)
+def test_windows_read_by_whole_lines_are_right(
+    size: int, stride: int, target: Target, tmp_path: Path
+) -> None:
+    operator = depthwise(size, 7168 // size, stride)
+    nest = Programs(space := cpu_space(operator, target)).nest(space.default())
+    inputs = randoms(operator)
+    (got,) = run_here(compile_jobs([Job(nest, inputs)], target), [Job(nest, inputs)], tmp_path)
+    np.testing.assert_allclose(got, evaluate(operator, inputs), rtol=1e-4, atol=1e-4)
 
 
 def pooled(size: int, channels: int, window: Window) -> Operator:
