@@ -185,6 +185,8 @@ def _is_plain(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Tile
     What sums windows alone, as a depthwise convolution, may read one: it is always written out.
     """
     assert group.reduction is not None
+    if combines_lanes(group, core_of(target, group.dtype)):
+        return True  # a vector, halved in registers
     tile, lanes = tiles.get(group.owner.name), target.vector_lanes(ITEM_BYTES[group.dtype])
     if group.dtype not in FLOATS or tile is None or tile.sizes[-1] % lanes:
         return False
