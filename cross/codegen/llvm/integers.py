@@ -8,16 +8,19 @@ decides comparisons ahead of time, and moves the others to where they are the sa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 import msgspec
 
-from cross.codegen.instructions import Value, binary, comparison, integer, literal
+from cross.codegen.instructions import Value, binary, comparison, conversion, integer, literal
 from cross.codegen.llvm.arithmetic import Arithmetic
 from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
 from cross.expression.language.terms import Binary, Const, Int
 from cross.loopnest.affine import Affine, Interval, affine, interval, substitute
 from cross.loopnest.nodes import ZERO, Expr, Load, Var, add, fold, mul
+
+INT32_MOST = 2**31 - 1
 
 
 class Environment(msgspec.Struct):
@@ -194,19 +197,27 @@ class Integers(ABC):
         if form is None:
             return None
         terms, constant = form
-        low = high = constant
-        for term, coefficient in terms.items():
-            bounds = self.range_of(term)
-            if bounds is None:
-                return None
-            ends = sorted(bound * coefficient for bound in bounds)
-            low, high = low + ends[0], high + ends[1]
+        ends = self.ends_of(terms)
+        if ends is None:
+            return None
+        low, high = (constant + end for end in ends)
         least = 0 if expr.op == "<=" else 1  # what right - left is where the comparison holds
         if expr.op == "==":
             return literal(False, "bool") if low > 0 or high < 0 else None
         if low >= least or high < least:
             return literal(low >= least, "bool")
         return None
+
+    def ends_of(self, terms: Mapping[Expr, int]) -> tuple[int, int] | None:
+        """The least and the largest that a sum of terms comes to; None where that is not known."""
+        low = high = 0
+        for term, coefficient in terms.items():
+            bounds = self.range_of(term)
+            if bounds is None:
+                return None
+            least, most = sorted(bound * coefficient for bound in bounds)
+            low, high = low + least, high + most
+        return low, high
 
     def difference(self, expr: Binary) -> tuple[dict[Expr, int], int] | None:
         """right - left of a comparison of indices, with what is known here in the constant."""
@@ -231,16 +242,44 @@ class Integers(ABC):
         return left, total
 
     def compared(self, expr: Binary) -> Value | None:
-        """A comparison of scalar indices as one of a sum of loop variables with a constant.
+        """A comparison of indices as one of a sum of loop variables with a constant, or one for each lane.
 
-        All pixels of a tile then compare the same sum, each with a constant of its own.
+        All pixels of a tile then compare the same sum, each with a constant of its own. Lanes compare 32
+        bits: masks of 64 would be packed together for the floats that they choose.
         """
         form, vector = self.difference(expr), self.environment.vector
         if form is None or expr.op == "==" or not form[0]:
             return None
         terms, constant = form
+        step = 0 if vector is None else terms.pop(Var(vector[0]), 0)
         if vector is not None and any(vector[0] in self.variables(term) for term in terms):
             return None
+        least = (0 if expr.op == "<=" else 1) - constant  # what the terms come to where the comparison holds
+        if step:
+            return self._compared_lanes(terms, least, step)
+        value, below = self._moving_sum(terms)
+        if below:
+            return self.writer.value(comparison("icmp sle", value, integer(-least)))
+        return self.writer.value(comparison("icmp sge", value, integer(least)))
+
+    def _compared_lanes(self, terms: Mapping[Expr, int], least: int, step: int) -> Value | None:
+        """Whether terms and `step` times the vector variable come to at least so much, in each lane."""
+        assert self.environment.vector is not None
+        _, first, lanes = self.environment.vector
+        needed = [least - step * (first + lane) for lane in range(lanes)]
+        ends = self.ends_of(terms)
+        if not terms or ends is None or max(map(abs, (*ends, *needed))) > INT32_MOST:
+            return None
+        value, below = self._moving_sum(terms)
+        narrow = self.writer.splat(self.writer.value(conversion("trunc", value, "int32")), lanes)
+        sign = -1 if below else 1
+        bounds = ", ".join(f"i32 {sign * bound}" for bound in needed)
+        return self.writer.value(
+            comparison("icmp sle" if below else "icmp sge", narrow, Value(f"<{bounds}>", "int32", lanes))
+        )
+
+    def _moving_sum(self, terms: Mapping[Expr, int]) -> tuple[Value, bool]:
+        """A sum of terms, or that of their negatives: which of them begins with one that is added."""
         below = next(iter(terms.values())) < 0
         key = tuple((id(term), -coefficient if below else coefficient) for term, coefficient in terms.items())
         moving = self._moving.get(key)
@@ -249,10 +288,7 @@ class Integers(ABC):
             for term, coefficient in terms.items():
                 moving = add(moving, mul(term, Int(-coefficient if below else coefficient)))
             self._moving[key] = moving
-        value, least = self.integer(moving), 0 if expr.op == "<=" else 1
-        if below:
-            return self.writer.value(comparison("icmp sle", value, integer(constant - least)))
-        return self.writer.value(comparison("icmp sge", value, integer(least - constant)))
+        return self.integer(moving), below
 
 
 def scalar_variables(expr: Expr) -> set[str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from cross.loopnest import Programs
 from cross.loopnest.nodes import LoopNest
 from cross.schedule import cpu_space
 from tests.fuzz.kernels import Job, compile_jobs, run_here
-from tests.targets import EACH_HOST, HOST
+from tests.targets import AVX2, EACH_HOST, HOST
 
 FUNCTIONS = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 
@@ -43,6 +44,15 @@ def test_rows_are_reduced(combiner: str, shape: tuple[int, ...], target: Target,
     (got,) = run_here(compile_jobs([job], target), [job], tmp_path)
     want = FUNCTIONS[combiner](data.astype(np.float64), axis=-1)
     np.testing.assert_allclose(got.reshape(want.shape), want, rtol=3e-6)
+
+
+@pytest.mark.parametrize("combiner", FUNCTIONS)
+@pytest.mark.parametrize("target", [AVX2, load("rpi3b").target(None)], ids=["avx2", "a53"])
+def test_lanes_that_end_before_a_vector_are_asked_in_32_bits(combiner: str, target: Target) -> None:
+    """As wide as the floats, so that no mask is packed together."""
+    text = llvm_module("k", untuned(reduction(combiner, (6, 197)), target), target)
+    asked = re.findall(r"icmp (\w+) <(\d+) x (\w+)>", text)
+    assert {(lanes, kind) for _, lanes, kind in asked} == {(str(target.vector_lanes()), "i32")}
 
 
 @pytest.mark.parametrize("combiner", ["max", "min"])
