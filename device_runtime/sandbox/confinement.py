@@ -4,7 +4,7 @@ Namespaces of their own for users and processes: nobody outside can be signalled
 left outside, and all of them end with the first one. Landlock: no file can be written or removed but in named
 folders, no TCP port opened, nothing outside signalled. Where neither is there (old kernels, emulators, some
 containers), processes are found by their parents only (process_tree.py); under qemu, which refuses subreapers
-too, one that was forked twice lives on.
+too, one that was forked twice lives as long as its session (subreaper.py).
 """
 
 from __future__ import annotations

@@ -110,12 +110,25 @@ def test_killing_its_own_group_leaves_the_server_alive(lab: Lab) -> None:
 
 @pytest.mark.parametrize("symbol", ["leaves_an_orphan", "orphan_and_crash"])
 def test_what_a_kernel_forked_twice_is_gone_with_it(local_lab: Lab, symbol: str) -> None:
-    """qemu knows neither namespaces nor PR_SET_CHILD_SUBREAPER: there such a process lives on."""
+    """qemu knows neither namespaces nor PR_SET_CHILD_SUBREAPER: such a process lives as long as a session."""
     session, kernels = local_lab
     before = kernel_processes(kernels)
     session.measure(kernels.request(symbol, timing=None))
     assert not left_behind(kernels, before)
     assert_right(session, kernels)
+
+
+@pytest.mark.emulated
+def test_what_a_kernel_forked_twice_is_gone_with_the_session_of_an_emulator(
+    emulated_board: Board, compile_kernels: CompileKernels, tmp_path: Path
+) -> None:
+    with open_session(in_folder(emulated_board, tmp_path)) as session:
+        kernels = Kernels(session, compile_kernels("aarch64"), timeout_s=30.0)
+        before = kernel_processes(kernels)
+        session.measure(kernels.request("leaves_an_orphan", timing=None))
+        left = kernel_processes(kernels) - before
+    assert left
+    assert not left_behind(kernels, before)
 
 
 @pytest.mark.parametrize("symbol", ["kills_its_parent", "kills_everybody"])

@@ -19,6 +19,10 @@ from toolkit.measure.archive import archive_name, runtime_archive
 from toolkit.measure.links.transport import WORDS_BYTES, Transport
 
 END_S = 5.0  # how long a runtime may take to end once its input is closed
+SUBREAPER = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from device_runtime.sandbox.subreaper import main; sys.exit(main(sys.argv[2:]))"
+)  # of the runtime's archive, run by the host's Python
 
 
 class LocalTransport(DescriptorStream, Transport):
@@ -102,7 +106,8 @@ class EmulatorTransport(LocalTransport):
     @classmethod
     def open(cls, link: Link, cache_dir: Path) -> Self:
         paths = emulation.required(cache_dir / "emulation")
-        return cls.started(paths.command(link.command), link, cache_dir, "the emulator")
+        above = [sys.executable, "-I", "-c", SUBREAPER, str(cache_dir / archive_name())]
+        return cls.started([*above, *paths.command(link.command)], link, cache_dir, "the emulator")
 
     @staticmethod
     def remedy(link: Link) -> str:
