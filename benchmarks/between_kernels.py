@@ -8,6 +8,8 @@ process that has loaded nothing else. Loading: mapping the library and making an
 the times of kernel calls in runs with a clock around each, over runs without one, in turn; copies likewise.
 Outside: what the kernels of their fastest run leave of the fastest run without clocks.
 Faults: pages that the first run touches and does not find mapped.
+Rested: a run after REST_S in which this process slept, as one that answers now and then finds its core; what
+the first run takes longer than that, loading could spare it.
 With --layers each network's slowest layers follow: medians of their kernels' times in such runs, their share
 of the sum, the rate, and how many times as fast they are with the last number of threads as with the first.
 Branches (of several threads, beside 1): a bound on what a schedule of kernels over cores could save of a run,
@@ -52,13 +54,14 @@ from toolkit.tuning.time_breakdown import TimeBreakdown
 
 ALONE = "--alone"
 COMPILE_S = 120.0
+REST_S, RESTS = 0.05, 9
 GOALS = "goals: kernels >= 0.97, outside <= 0.02, first/warm <= 1.5, loading resnet18 <= 30 ms"
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
     """Of one network: seconds of loading and of the first run, with its faults of pages; of each later run
-    without clocks, and in turn with them: those of its kernels and of its copies."""
+    without clocks, and in turn with them: those of its kernels and of its copies; of runs after a rest."""
 
     load_s: float
     first_s: float
@@ -66,6 +69,7 @@ class Costs:
     warm_s: tuple[float, ...]
     kernels_s: tuple[float, ...]
     copies_s: tuple[float, ...]
+    rested_s: tuple[float, ...]
     steps_s: tuple[float, ...] = ()
     """Medians of each kernel and copy, in order."""
 
@@ -77,7 +81,8 @@ class Costs:
         copies = statistics.median(self.copies_s) / warm
         return [
             f"{1e3 * self.load_s:.2f}", f"{1e3 * self.first_s:.2f}", f"{1e3 * warm:.2f}",
-            f"{self.first_s / warm:.2f}", str(self.first_faults),
+            f"{self.first_s / warm:.2f}", f"{statistics.median(self.rested_s) / warm:.2f}",
+            str(self.first_faults),
             f"{middle:.3f} ({low:.3f}-{high:.3f})", f"{1 - min(self.kernels_s) / min(self.warm_s):.3f}",
             f"{copies:.4f}",
         ]  # fmt: skip
@@ -141,9 +146,13 @@ def _run_alone(library: str, sizes: Sequence[Sequence[int]], kernels: Sequence[b
             1e-9 * sum(spent for spent, kernel in zip(spent_ns, kernels, strict=True) if not kernel)
         )
         each.append([1e-9 * spent for spent in spent_ns])
+    rested = []
+    for _ in range(RESTS):
+        time.sleep(REST_S)
+        rested.append(_seconds(run))
     loaded.tfb_model_destroy(instance)
     medians = tuple(statistics.median(step) for step in zip(*each, strict=True))
-    return Costs(load_s, first_s, faults, tuple(warm), tuple(own), tuple(copied), medians)
+    return Costs(load_s, first_s, faults, tuple(warm), tuple(own), tuple(copied), tuple(rested), medians)
 
 
 def layer_seconds(built: BuiltModel, costs: Costs) -> dict[str, float]:
@@ -243,7 +252,7 @@ def _zeros(size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
 
 def _networks(asked: Asked) -> None:
     level_of(asked.board)  # refuses a board whose programs do not run here
-    head = ["network", "threads", "load ms", "first ms", "warm ms", "first/warm", "faults"]
+    head = ["network", "threads", "load ms", "first ms", "warm ms", "first/warm", "rested/warm", "faults"]
     rows = [[*head, "kernels", "outside", "copies", "branches"]]
     with tempfile.TemporaryDirectory(prefix="tfb-between-") as folder:
         for name in chosen_networks(asked.only):

@@ -14,8 +14,9 @@ from toolkit.model.load import load_model
 
 
 def test_ratios_are_of_pairs_and_copies_are_no_kernels() -> None:
-    costs = Costs(0.01, 0.006, 7, (0.004, 0.004, 0.008), (0.003, 0.004, 0.004), (0.0001, 0.0001, 0.0001))
-    assert costs.row() == ["10.00", "6.00", "4.00", "1.50", "7", "0.750 (0.625-0.875)", "0.250", "0.0250"]
+    runs = (0.004, 0.004, 0.008), (0.003, 0.004, 0.004), (0.0001, 0.0001, 0.0001), (0.009, 0.005, 0.002)
+    first = ["10.00", "6.00", "4.00", "1.50", "1.25", "7"]
+    assert Costs(0.01, 0.006, 7, *runs).row() == [*first, "0.750 (0.625-0.875)", "0.250", "0.0250"]
 
 
 def test_only_what_may_run_beside_others_can_take_less_time_in_branches(tmp_path: Path) -> None:
