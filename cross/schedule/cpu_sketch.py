@@ -41,14 +41,14 @@ from cross.schedule import matrix_tiles
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.chain import Chain, chain_of
 from cross.schedule.chain_cost import Block, best_block, block_sizes
-from cross.schedule.core import Core, core_of, fits_registers
+from cross.schedule.core import FEW_REGISTERS, Core, core_of, fits_registers
 from cross.schedule.cpu_schedule import BLOCKS, NESTS, SLIDING, cpu_schedule, tile_field, unroll_knob
 from cross.schedule.cycles import Machine
 from cross.schedule.in_order_tiles import overlap_of
 from cross.schedule.knobs import Knob, single, structural
 from cross.schedule.lane_packing import with_packed_lanes
 from cross.schedule.matrix_tiles import tiled_groups
-from cross.schedule.plan import Group, Plan, make_plan, operand_axes, wide_axes
+from cross.schedule.plan import Group, Plan, calls_long_function, make_plan, operand_axes, wide_axes
 from cross.schedule.reads import repeats_lanes
 from cross.schedule.reduction_steps import (
     SHORT_STEPS_WRITTEN_OUT,
@@ -76,6 +76,9 @@ UNROLL_LIMITS = (0, USUALLY_WRITTEN_OUT, SHORT_STEPS_WRITTEN_OUT)  # and what th
 LOCAL_TILE_BYTES = 128 * 1024
 BLOCK_BYTES = 1 << 20  # of what a chain hands over: it is on the stack of a thread, which has a few MiB
 ONE_CORE_FLOPS = 4_000_000  # below, one core alone is a choice: waking others may cost more than they help
+MOST_TOGETHER = 4
+"""Vectors in the body of a loop without a sum: where a core in order would wait for each instruction, and of
+long functions where few registers hold no constants (codegen/scheduling/side_by_side.py)."""
 TILES = "tiles"  # the algorithm that sums in tile registers
 
 
@@ -225,7 +228,7 @@ def _tile_knobs(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Ti
     if not wide:
         return _reduce_knobs(plan, group, core, (1,), 0.0)
     if group.reduction is None:
-        return _elementwise_knobs(plan, owner, core.lanes)
+        return _elementwise_knobs(plan, owner, core)
     vectors = vector_sizes(plan, group, core)
     knobs = []
     tile = tiles[owner.name]
@@ -239,16 +242,23 @@ def _tile_knobs(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Ti
     return knobs + _reduce_knobs(plan, group, core, counts, step_cycles)
 
 
-def _elementwise_knobs(plan: Plan, owner: Tensor, lanes: int) -> list[Knob]:
-    vector = wide_axes(owner.axes)[-1]
+def _elementwise_knobs(plan: Plan, owner: Tensor, core: Core) -> list[Knob]:
+    vector, lanes = wide_axes(owner.axes)[-1], core.lanes
     crossed = crossed_axis(plan.body(owner), owner)
+    long = calls_long_function(plan.body(owner)) and core.registers <= FEW_REGISTERS
+    together = _together(vector.extent, lanes, MOST_TOGETHER if core.in_order or long else 2)
     knobs = []
-    for axis, wanted in ((vector, 2 * lanes if crossed is None else lanes), (crossed, lanes)):
+    for axis, wanted in ((vector, together * lanes if crossed is None else lanes), (crossed, lanes)):
         if axis is None:
             continue
         sizes, field = vector_tiles(axis.extent, lanes), tile_field(owner.name, axis, 1)
         knobs.append(single(_knob(owner.name, axis), sizes, min(wanted, axis.extent), field))
     return knobs
+
+
+def _together(extent: int, lanes: int, most: int) -> int:
+    """Vectors in a loop's body, from 2 on: an iteration is taken to last as long as one vector more."""
+    return min(range(2, most + 1), key=lambda count: -(-extent // (count * lanes)) * (count + 1))
 
 
 def _reduce_knobs(

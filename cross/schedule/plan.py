@@ -115,10 +115,15 @@ def make_plan(operator: Operator) -> Plan:
     return Plan(inlined, paddings, groups, constants, stages, several)
 
 
+def calls_long_function(body: Term) -> bool:
+    """Whether a term has a function of many instructions in it, such as an exponential."""
+    return any(isinstance(term, Call) and OPERATIONS[term.function].long for term in walk(body))
+
+
 def _is_worth_keeping(tensor: Tensor, stages: Mapping[str, Tensor]) -> bool:
     """Whether several nests read the results of a long function, such as softmax's exponentials."""
     assert tensor.body is not None
-    if not any(isinstance(term, Call) and OPERATIONS[term.function].long for term in walk(tensor.body)):
+    if not calls_long_function(tensor.body):
         return False
     readers = [
         item for item in stages.values() if item.body is not None and tensor.name in _read_names(item.body)

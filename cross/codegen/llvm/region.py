@@ -281,6 +281,8 @@ class Region(Stores):
             raise CompileError(
                 f"loop {loop.var} is vectorized inside vectorized loop {environment.vector[0]}"
             )
+        body = self.writer.blocks[-1].body
+        begin = len(body)
         for first, lanes, used in self.chunks(loop):
             if lanes == 1:
                 environment.integers[loop.var] = first
@@ -292,6 +294,11 @@ class Region(Stores):
             environment.vector = None
         if not environment.integers:
             self.store_waiting()
+            if self.target.cpu not in IN_ORDER_CPUS and not reads_itself(loop.body):
+                lines = side_by_side(body[begin:], self.target, self.writer.name, self.vectors)
+                if lines is not None:
+                    body[begin:] = lines
+                    self.writer.declare(FENCE_DECLARATION)
 
     def chunks(self, loop: For) -> list[tuple[int, int, int]]:
         """Those of a loop; kept, because each iteration of an unrolled loop around it asks for them."""

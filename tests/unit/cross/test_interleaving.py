@@ -26,6 +26,7 @@ from cross.codegen.instructions import (
     literal,
     literal_vector,
     load_from,
+    text_of,
 )
 from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.uses import reads_itself
@@ -254,6 +255,23 @@ def test_kernels_here_compute_what_the_operator_says(residual: bool, target: Tar
     assert (parked >= 4) is (few or target.cpu in IN_ORDER_CPUS)
     for got, want in zip(run_here(compile_jobs(jobs, target), jobs, tmp_path), wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("target", EACH_HOST)
+def test_vectors_of_a_loop_go_side_by_side(target: Target, tmp_path: Path) -> None:
+    x = placeholder((3, 71), "x")
+    few = target.triple.startswith("x86_64") and target.vector_registers == REGISTERS
+    rng, jobs, wanted = np.random.default_rng(9), list[Job](), []
+    for function in FUNCTIONS.values():
+        operator = Operator("loop", (x,), apply(function, x, "f"))
+        space = cpu_space(operator, target)
+        jobs.append(
+            Job(Programs(space).nest(space.default()), [rng.uniform(-9, 9, x.shape).astype(np.float32)])
+        )
+        wanted.append(evaluate(operator, jobs[-1].inputs))
+        assert (text_of(FENCE) in llvm_module("f", jobs[-1].nest, target)) is few
+    for got, want in zip(run_here(compile_jobs(jobs, target), jobs, tmp_path), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=5e-6)
 
 
 @pytest.mark.parametrize(("scope", "reads"), [(Scope.LOCAL, True), (Scope.REGISTER, False)])

@@ -14,7 +14,7 @@ from boards.target import Target
 from cross.codegen.buffers import bound_extent
 from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.region import chunks
-from cross.expression import Operator, compute, placeholder, reduce_axis, sum
+from cross.expression import Operator, compute, exp, placeholder, reduce_axis, sum
 from cross.expression.families.conv import conv2d, depthwise_conv
 from cross.expression.families.dense import batch_matmul, dense
 from cross.expression.families.pool import pool2d
@@ -615,6 +615,30 @@ def test_windows_read_by_whole_lines_are_right(
     inputs = randoms(operator)
     (got,) = run_here(compile_jobs([Job(nest, inputs)], target), [Job(nest, inputs)], tmp_path)
     np.testing.assert_allclose(got, evaluate(operator, inputs), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("target", "columns", "long", "short"),
+    [
+        (AVX2, 197, 32, 16),  # of 8
+        (AVX2, 24, 24, 16),
+        (AVX2, 12, 12, 12),
+        (AVX512, 197, 32, 32),  # of 16
+        (A53, 197, 16, 16),  # of 4
+        (A53, 19, 12, 12),
+    ],
+)
+def test_loops_of_long_functions_have_several_vectors(
+    target: Target, columns: int, long: int, short: int
+) -> None:
+    """Where registers are few for their constants, or a core waits for each instruction."""
+    x = placeholder((5, columns), "x")
+    functions = [
+        (compute(x.shape, lambda i, j: exp(x[i, j]), name="made"), long),
+        (compute(x.shape, lambda i, j: x[i, j] * 2.0, name="made"), short),
+    ]
+    for made, wanted in functions:
+        assert default(Operator("o", (x,), made), target)["made.j.1"] == wanted
 
 
 def pooled(size: int, channels: int, window: Window) -> Operator:
