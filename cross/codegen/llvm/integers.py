@@ -256,7 +256,7 @@ class Integers(ABC):
             return None
         least = (0 if expr.op == "<=" else 1) - constant  # what the terms come to where the comparison holds
         if step:
-            return self._compared_lanes(terms, least, step)
+            return self.uniform_comparison(expr) or self._compared_lanes(terms, least, step)
         value, below = self._moving_sum(terms)
         if below:
             return self.writer.value(comparison("icmp sle", value, integer(-least)))

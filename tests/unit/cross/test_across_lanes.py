@@ -13,6 +13,7 @@ from boards.target import Target
 from cross.codegen.llvm.across_lanes import FEWEST
 from cross.codegen.llvm.module import llvm_module
 from cross.expression import Operator, placeholder
+from cross.expression.families.data_movement import concat
 from cross.expression.families.norm import softmax
 from cross.expression.families.pool import reduce
 from cross.loopnest import Programs
@@ -53,6 +54,13 @@ def test_lanes_that_end_before_a_vector_are_asked_in_32_bits(combiner: str, targ
     text = llvm_module("k", untuned(reduction(combiner, (6, 197)), target), target)
     asked = re.findall(r"icmp (\w+) <(\d+) x (\w+)>", text)
     assert {(lanes, kind) for _, lanes, kind in asked} == {(str(target.vector_lanes()), "i32")}
+
+
+@pytest.mark.parametrize(("columns", "lanes"), [(64, False), (60, True)])
+def test_a_seam_between_vectors_is_asked_once_for_all_lanes(columns: int, lanes: bool) -> None:
+    parts = [placeholder((10, columns), name) for name in "ab"]
+    nest = untuned(Operator("c", tuple(parts), concat(parts, 1)), AVX2)
+    assert ("icmp sle <8 x i32>" in llvm_module("k", nest, AVX2)) is lanes
 
 
 @pytest.mark.parametrize("combiner", ["max", "min"])
