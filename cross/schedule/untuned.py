@@ -201,15 +201,18 @@ def _loses_lines(plan: Plan, group: Group, sizes: Sequence[int], machine: Machin
     assert group.reduction is not None
     axes, taps = wide_axes(group.reduction.axes), wide_axes(group.reduction.reduce_axes)
     window = [*zip(axes[:-1], sizes[:-1], strict=True), *((axis, axis.extent) for axis in taps)]
-    reads = reads_in(plan.body(group.reduction, padding_inlined=True))
-    for read in reads if len({read.tensor for read in reads}) > 1 else []:
-        strides = [stride(read, axis) for axis, _ in window]
-        alone = len(varying_axes(read, axes)) == len(axes) and read.dtype == group.dtype
-        if alone and read.tensor.body is None and None not in strides:
-            item_bytes = ITEM_BYTES[read.dtype]
-            apart = [item_bytes * (step or 0) for step in strides]
-            return fullest_set([size for _, size in window], apart, machine.line_bytes) > machine.ways
-    return False
+    reads = {read.tensor: read for read in reads_in(plan.body(group.reduction, padding_inlined=True))}
+    own = [
+        read
+        for tensor, read in reads.items()
+        if tensor.body is None and read.dtype == group.dtype and len(varying_axes(read, axes)) == len(axes)
+    ]
+    if len(reads) == 1 or not own:
+        return False
+    steps = [stride(own[0], axis) for axis, _ in window]
+    strides_bytes = [step * ITEM_BYTES[group.dtype] for step in steps if step is not None]
+    regular = len(strides_bytes) == len(window)
+    return regular and fullest_set([n for _, n in window], strides_bytes, machine.line_bytes) > machine.ways
 
 
 def _saves_reads(nest: Nest, machine: Machine, sizes: tuple[int, ...]) -> bool:

@@ -7,17 +7,19 @@ PR_SET_CHILD_SUBREAPER (prctl(2)). A process of the machine itself can, above th
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import List
 
 from device_runtime.sandbox.isolation import LIBC, PR_SET_CHILD_SUBREAPER, die_with_parent
-from device_runtime.sandbox.process_tree import kill_below
+from device_runtime.sandbox.process_tree import kill_below, send
 
 NOT_FOUND = 127  # as a shell says it
 
 
 def main(command: List[str]) -> int:
-    """The command's exit status, or 128 and the number of the signal that killed it."""
+    """The command's exit status, or 128 and the number of the signal that killed it. SIGTERM to this process
+    kills it."""
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     own = os.getpid()
     child = os.fork()
@@ -29,6 +31,7 @@ def main(command: List[str]) -> int:
             print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
         finally:
             os._exit(NOT_FOUND)
+    signal.signal(signal.SIGTERM, lambda number, frame: send(child, signal.SIGKILL))
     ended = 0
     while ended != child:
         ended, status = os.wait()

@@ -262,8 +262,10 @@ class Region(Stores):
                 lines = interleaved(body[first:], self.writer.name, self.vectors)
             else:
                 lines = side_by_side(body[first:], self.target, self.writer.name, self.vectors)
-        if lines is None:
-            lines = ordered(body[first:], self.target, self.writer.name)
+        self.replace_lines(body, first, lines or ordered(body[first:], self.target, self.writer.name))
+
+    def replace_lines(self, body: list[Line], first: int, lines: list[Line] | None) -> None:
+        """The same lines in another order, with fences, in place of those from one on; None: they stay."""
         if lines is not None:
             body[first:] = lines
             self.writer.declare(FENCE_DECLARATION)
@@ -296,9 +298,7 @@ class Region(Stores):
             self.store_waiting()
             if self.target.cpu not in IN_ORDER_CPUS and not reads_itself(loop.body):
                 lines = side_by_side(body[begin:], self.target, self.writer.name, self.vectors)
-                if lines is not None:
-                    body[begin:] = lines
-                    self.writer.declare(FENCE_DECLARATION)
+                self.replace_lines(body, begin, lines)
 
     def chunks(self, loop: For) -> list[tuple[int, int, int]]:
         """Those of a loop; kept, because each iteration of an unrolled loop around it asks for them."""

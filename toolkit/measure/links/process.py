@@ -79,15 +79,16 @@ class LocalTransport(DescriptorStream, Transport):
         super().write(data)
 
     def close(self) -> None:
-        """The runtime ends when its input does; one that does not is killed."""
+        """The runtime ends when its input does; one that does not is terminated, and killed if need be."""
         if self._input.closed:
             return
         self._input.close()
-        try:
-            self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        for stop in (self._process.terminate, self._process.kill):
+            try:
+                self._process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                stop()
+        self._process.wait()
         self._output.close()
         self._printed.close()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from device_runtime.sandbox.process_tree import children, state_and_parent
 from toolkit.measure.archive import runtime_archive
 from toolkit.measure.links.process import SUBREAPER
 
@@ -43,11 +44,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state not in "XZ"
+    return state_and_parent(pid)[0] not in "XZ"
 
 
 def test_what_a_command_leaves_behind_ends_with_it(archive: Path) -> None:
@@ -61,8 +58,7 @@ def test_a_command_ends_with_the_process_above_it(archive: Path) -> None:
     process = started(archive, sys.executable, "-c", FORKED_TWICE, "1000")
     assert process.stdout is not None
     orphan = int(process.stdout.readline())  # a child of the process above by now
-    below = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    (command,) = {int(pid) for pid in below} - {orphan}
+    (command,) = set(children(process.pid)) - {orphan}
     process.kill()
     deadline_s = time.monotonic() + PATIENCE_S
     while runs(command) and time.monotonic() < deadline_s:
@@ -70,6 +66,16 @@ def test_a_command_ends_with_the_process_above_it(archive: Path) -> None:
     assert not runs(command)
     os.kill(orphan, signal.SIGKILL)
     process.communicate(timeout=PATIENCE_S)
+
+
+def test_a_command_that_does_not_end_is_ended_with_what_it_left(archive: Path) -> None:
+    process = started(archive, sys.executable, "-c", FORKED_TWICE, "1000")
+    assert process.stdout is not None
+    orphan = int(process.stdout.readline())
+    process.terminate()
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 128 + signal.SIGKILL
+    assert not runs(orphan)
 
 
 @pytest.mark.parametrize(
