@@ -50,9 +50,12 @@ Path(folder, "specs.json").write_text(json.dumps(specs))
 """
 
 
+Spec = tuple[Sequence[int], str]  # shape and dtype
+
+
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An untuned network as one checkout builds it, loaded: a call of it, and what the call writes."""
+    """A network's library, loaded: a call of it, and what the call writes."""
 
     model: LoadedModel
     call: Call
@@ -60,15 +63,27 @@ class Built:
 
     @classmethod
     def load(cls, folder: Path, cores: Sequence[int], rng: np.random.Generator) -> Built:
-        """What `build` wrote into a folder, on inputs that the generator draws.
+        """`of` what `build` wrote into a folder."""
+        inputs, outputs = json.loads((folder / "specs.json").read_text())
+        return cls.of((folder / "model.so").read_bytes(), inputs, outputs, cores, rng)
+
+    @classmethod
+    def of(
+        cls,
+        code: bytes,
+        inputs: Sequence[Spec],
+        outputs: Sequence[Spec],
+        cores: Sequence[int],
+        rng: np.random.Generator,
+    ) -> Built:
+        """A library on inputs that the generator draws.
 
         Raises:
             RuntimeError: the instance cannot be made, or its first run fails.
         """
-        specs = json.loads((folder / "specs.json").read_text())
-        inputs, outputs = ([_filled(shape, dtype, rng) for shape, dtype in some] for some in specs)
-        model = LoadedModel((folder / "model.so").read_bytes(), cores)
-        return cls(model, model.inference(inputs, outputs), outputs)
+        drawn, written = ([_filled(shape, dtype, rng) for shape, dtype in some] for some in (inputs, outputs))
+        model = LoadedModel(code, cores)
+        return cls(model, model.inference(drawn, written), written)
 
     def seconds(self) -> float:
         """Of one run."""
@@ -101,28 +116,38 @@ def build(checkout: Path, model: Path, threads: int, asked: Asked, folder: Path)
         raise ValueError(f"{checkout} could not build {model.name}: {done.stderr.strip()[-400:]}")
 
 
-def in_turn(pair: Sequence[Built], seconds: float, rng: np.random.Generator) -> list[list[float]]:
-    """Seconds of the runs of each, as many of one as of the other, in random turn for so long."""
-    found: list[list[float]] = [[] for _ in pair]
+def in_turn(some: Sequence[Built], seconds: float, rng: np.random.Generator) -> list[list[float]]:
+    """Seconds of the runs of each, as many of one as of any other, in random turn for so long."""
+    found: list[list[float]] = [[] for _ in some]
     end_s = time.monotonic() + seconds
     while time.monotonic() < end_s or len(found[0]) < 2:
-        for number in rng.permutation(len(pair)):
-            pair[number].call()
-            found[number].append(pair[number].seconds())
+        for number in rng.permutation(len(some)):
+            some[number].call()
+            found[number].append(some[number].seconds())
     return found
 
 
 def row(name: str, threads: int, before_s: Sequence[float], after_s: Sequence[float]) -> list[str]:
     """A line of the table: the ratio with its quartiles, that of the fastest runs, and medians."""
-    ratios = [before / after for before, after in zip(before_s, after_s, strict=True)]
-    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
     medians = [f"{1e3 * statistics.median(some):.3f}" for some in (before_s, after_s)]
     fastest = min(before_s) / min(after_s)
-    figures = [f"{middle:.3f} [{low:.3f}, {high:.3f}]", f"{fastest:.3f}", *medians, str(len(ratios))]
+    figures = [ratio(before_s, after_s), f"{fastest:.3f}", *medians, str(len(before_s))]
     return [name, str(threads), *figures]
 
 
-def _compared(before: Built, after: Built) -> None:
+def ratio(above_s: Sequence[float], below_s: Sequence[float]) -> str:
+    """The median of the ratios of neighbouring runs, and their quartiles."""
+    ratios = [above / below for above, below in zip(above_s, below_s, strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return f"{middle:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def check_alike(before: Built, after: Built) -> None:
+    """Compare what the last runs of two libraries wrote.
+
+    Raises:
+        ValueError: an output differs by more than APART of its largest element.
+    """
     for own, other in zip(after.outputs, before.outputs, strict=True):
         largest = float(np.abs(other.astype(np.float64)).max(initial=0.0))
         apart = float(np.abs(own.astype(np.float64) - other.astype(np.float64)).max(initial=0.0))
@@ -146,7 +171,7 @@ def _networks(asked: Asked) -> None:
                 used = board_with(threads, asked.board)[1].cores
                 pair = [Built.load(made, used, np.random.default_rng(asked.seed)) for made in folders]
                 before_s, after_s = in_turn(pair, asked.seconds, rng)
-                _compared(*pair)
+                check_alike(*pair)
                 for built in pair:
                     built.model.close()
                 os.sched_setaffinity(0, cores)  # an instance of several threads pins the one that makes it

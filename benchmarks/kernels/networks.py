@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from benchmarks.harness.place import HOST, WAIT_S, board_with
 from benchmarks.kernels.inference import SUITE, Network
@@ -73,23 +73,31 @@ def tuned_network(name: str, threads: int, records: Path, effort: Effort, place:
 def tuned_model(model: Path, threads: int, records: Path, effort: Effort, place: Place) -> Network:
     """`tuned_network` of a file that is there."""
     folder, name = place.folder.absolute(), model.stem
-    board, target = board_with(threads, place.board)
-    level = place.board.removeprefix(HOST).replace(":", "-")
-    stem = folder / f"{name}-{threads}{level}"
+    stem = folder / f"{name}-{threads}{place.board.removeprefix(HOST).replace(':', '-')}"
     options = TuneOptions(
         trials=effort.trials,
-        seconds=None,
         tuning=TuningOptions(seed=effort.seed),
         records=records,
         output=folder / f"{stem.name}.tfb",
-        workers=os.cpu_count() or 1,
-        wait_s=WAIT_S,
-        config_dir=folder / "config",
     )
-    with TuneDisplay() as display:
-        report = tune(model, msgspec.structs.replace(board, targets=(target,)), options, display)
-    bundle = open_bundle(report.bundle, trusted_keys(options.config_dir))
+    report, bundle = bundled(model, threads, options, place)
     return _files(name, model, report, bundle, stem)
+
+
+def bundled(
+    model: Path, threads: int, options: TuneOptions, place: Place
+) -> tuple[TuneReport, VerifiedBundle]:
+    """What a job makes of a model for so many cores of this machine, with keys of its own in the place's
+    folder. Shown on standard error.
+
+    Raises what toolkit.tune raises; what was measured is kept.
+    """
+    board, target = board_with(threads, place.board)
+    config = place.folder.absolute() / "config"
+    options = replace(options, workers=os.cpu_count() or 1, wait_s=WAIT_S, config_dir=config)
+    with TuneDisplay() as display:
+        report = tune(model, replace(board, targets=(target,)), options, display)
+    return report, open_bundle(report.bundle, trusted_keys(config))
 
 
 def _files(name: str, model: Path, report: TuneReport, bundle: VerifiedBundle, stem: Path) -> Network:
