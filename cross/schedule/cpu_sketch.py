@@ -272,7 +272,8 @@ def _reduce_knobs(
     knobs = []
     reduce = wide_axes(group.reduction.reduce_axes)
     overlap = overlap_of(plan, group) if core.in_order else None
-    sizes = inner_reduction([axis.extent for axis in reduce], core, counts, step_cycles, overlap)
+    extents, multiplies = [axis.extent for axis in reduce], len(operand_axes(plan, group)) > 1
+    sizes = inner_reduction(extents, core, counts, step_cycles, overlap, multiplies=multiplies)
     name = group.reduction_name
     if combines_lanes(group, core):
         sizes = [core.lanes]

@@ -203,9 +203,14 @@ def _step_cycles(nest: Nest, machine: Machine, tile: Sequence[int], vectors: int
             elements += each
     multiplied = math.prod(tile[:-1]) * vectors
     loading = loaded / machine.rate + elements / machine.elements_per_cycle
-    sums = (multiplied / machine.rate) ** LATENCY_POWER + FMA_LATENCY_CYCLES**LATENCY_POWER
-    busy = max(loading, math.pow(sums, 1 / LATENCY_POWER))
+    busy = max(loading, multiply_add_cycles(multiplied, machine.rate))
     return busy + machine.load_cycles * (loaded + elements) + LOOP_CYCLES
+
+
+def multiply_add_cycles(sums: float, rate: float) -> float:
+    """Of a step with a multiply-add for each of so many sums, `rate` in a cycle; see LATENCY_POWER."""
+    together = (sums / rate) ** LATENCY_POWER + FMA_LATENCY_CYCLES**LATENCY_POWER
+    return math.pow(together, 1 / LATENCY_POWER)
 
 
 def _straddling(size: int, lanes: int, vectors: int, anywhere: bool) -> float:

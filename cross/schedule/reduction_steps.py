@@ -54,16 +54,26 @@ def inner_reduction(
     counts: Sequence[int],
     step_cycles: float,
     overlap: Overlap | None = None,
+    *,
+    multiplies: bool = False,
 ) -> list[int]:
     """Wanted inner extents of the reduction loops, in loop order; the space takes the closest divisors.
 
     `counts`: sizes of the register tile, the last in vectors; each row of these is a statement of every step
     that is written out. `step_cycles`: of the multiply-adds of a step. `overlap`: of a window, see
-    `overlap_of`.
+    `overlap_of`. `multiplies`: whether a step multiplies operands.
+
+    Out of order, on x86-64 with several vectors in a cache line, products over a window have all channels
+    innermost: of eight channels of each tap, taps guard what they read again and again, and lines of many
+    channels, which lie in few sets of the first cache, are lost before their next eight are read. Measured
+    on a Zen 3 in place of eight, 24 convolutions with strides or windows of one row, 64 to 512 channels: with
+    AVX2 0.91 to 1.5 times as fast, 1.07 in the mean, with SSE 0.99 to 1.34.
     """
     if not core.in_order or not extents:
         inner = [max(step for step in divisors(extent) if step <= OUT_OF_ORDER_STEPS) for extent in extents]
-        return [*inner[:-1], extents[-1]] if extents and has_long_steps(core, step_cycles) else inner
+        whole = multiplies and len(extents) > 1 and core.line_vectors > 0
+        whole = whole or has_long_steps(core, step_cycles)
+        return [*inner[:-1], extents[-1]] if extents and whole else inner
     rows = math.prod(counts[:-1])
     # Long straight bodies are what the ordering of loads needs: a row of the window, four channels a step.
     alone = len(extents) == 1

@@ -45,9 +45,9 @@ from cross.schedule.primitives import (
 )
 from cross.schedule.reduction_steps import has_long_steps
 from cross.schedule.space import Constraint, ScheduleSpace, Values
-from cross.schedule.tiles import divisors, factors, vector_count, vector_tiles, waste
+from cross.schedule.tiles import divisors, vector_count, vector_tiles
 from cross.schedule.winograd.cycles import (
-    LARGEST_BLOCK,
+    block_choices,
     handed_bytes,
     preferred_block,
     product_channels,
@@ -56,12 +56,12 @@ from cross.schedule.winograd.stages import WinogradStages, algorithms, transform
 
 LOCAL_BYTES = 1 << 20  # at most: V and M of a block are on the stack of a thread, which has a few MiB
 MOST_STATEMENTS = 640  # of the unrolled inner loop of the products, in vector operations
-LARGEST_TILE = 14  # of registers, in one dimension
 PRODUCT_STEPS = 4  # of a sum, written out in the untuned program unless one takes long
 TRANSFORMED_VECTORS = 2
-"""Of channels at a time in the untuned program with the registers of AVX-512. Measured on one core of a Zen
-4: with that a ResNet-18 was 1.03 to 1.05 times as fast, SqueezeNet and a YOLO 1.01."""
-BLOCK_WASTE = 1.25  # tiles computed to tiles needed: blocks that overlap more are left out of the space
+"""Of channels at a time in the untuned program on x86-64. Measured on one core of a Zen 4 with AVX-512: with
+that a ResNet-18 was 1.03 to 1.05 times as fast, SqueezeNet and a YOLO 1.01. With AVX2 they are a cache line,
+which with one is lost halfway where positions lie a power of two apart: 49 untuned convolutions of these
+networks are 0.9 to 1.3 times as fast on a Zen 3, 1.03 in the mean, 24 with SSE 1.02."""
 
 
 def winograd_spaces(operator: Operator, target: Target) -> dict[str, ScheduleSpace]:
@@ -96,19 +96,19 @@ def _space(operator: Operator, program: Operator, stages: WinogradStages, target
     steps = 1 if has_long_steps(core, step) else PRODUCT_STEPS
     if core.in_order:
         _, steps = lane_steps(core, (*block.registers, core.vectors(channels)), None)
-    transformed = TRANSFORMED_VECTORS * lanes if target.masks_lanes else lanes
+    transformed = TRANSFORMED_VECTORS * lanes if target.triple.startswith("x86_64") else lanes
     knobs = (
         *ways,
         Knob(
             "block.h",
             ("block.h", "products.h"),
-            _blocks(stages.grid[0]),
+            block_choices(stages.grid[0]),
             preferred=(block.tiles[0], block.registers[0]),
         ),
         Knob(
             "block.w",
             ("block.w", "products.w"),
-            _blocks(stages.grid[1]),
+            block_choices(stages.grid[1]),
             preferred=(block.tiles[1], block.registers[1]),
         ),
         single("products.c", _vectors(channels_out, lanes, 4), channels),
@@ -126,18 +126,6 @@ def _space(operator: Operator, program: Operator, stages: WinogradStages, target
 def _most_bytes(target: Target) -> int:
     """What V and M of a block may take."""
     return min(LOCAL_BYTES, 2 * target.l2_bytes)
-
-
-def _blocks(extent: int) -> tuple[tuple[int, int], ...]:
-    """(tiles of a block, tiles of registers) in one dimension."""
-    result = []
-    for block in factors(extent, LARGEST_BLOCK):
-        if block != extent and waste(extent, block) > BLOCK_WASTE:
-            continue
-        for tile in factors(block, LARGEST_TILE):
-            if waste(block, tile) <= BLOCK_WASTE:
-                result.append((block, tile))
-    return tuple(result)
 
 
 def _vectors(extent: int, lanes: int, most_vectors: int) -> list[int]:

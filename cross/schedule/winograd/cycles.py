@@ -6,6 +6,7 @@ hands from step to step stays in the caches if it is small.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from functools import partial
@@ -28,6 +29,7 @@ from cross.schedule.cycles import (
     Operand,
     first_read_cycles,
     memory_bytes_per_cycle,
+    multiply_add_cycles,
     nest_cycles,
 )
 from cross.schedule.in_order_tiles import in_order_cycles, memory_cycles, tile_merit
@@ -37,9 +39,15 @@ from cross.schedule.winograd.stages import WinogradStages
 PREFERRED_TILE = 8  # of registers: tiles, with two vectors each enough to hide the latency of multiply-adds
 PREFERRED_VECTORS = 2  # of channels, for every tile in registers; three where these waste fewer lanes
 LARGEST_BLOCK = 64  # tiles in one dimension, but for a block of whole rows
+LARGEST_TILE = 14  # of registers, in one dimension
+BLOCK_WASTE = 1.25  # tiles computed to tiles needed: blocks that overlap more are left out of the space
 HANDED_TRANSFERS = 3  # of V and M that the third cache does not hold: read to be written, written, read
 LAST_CACHE_SHARE = 0.5  # for weights of one operator, which those of others displace: an assumption
-MEMORY_BYTES_PER_CYCLE = 9.5  # measured on a Zen 4, at 2.6 GHz; of targets whose memory was not measured
+MEMORY_BYTES_PER_CYCLE = 5.0
+"""Of targets whose memory was not measured, in a cycle as these are estimated, of which a Zen 3 does 4.3 in a
+nanosecond: its memory gives 18 GB/s to one core and 27 to two, that of a Zen 4 25. With 9.5, which counts
+cycles of the nominal clock, one core of the Zen 3 computed ResNet-18's last convolutions by F(4x4,3x3) with
+38 MB of weights, and the network took 1.07 times as long."""
 LARGE_BYTES_PER_CYCLE, SMALL_BYTES_PER_CYCLE, HIDDEN = 9.0, 12.0, 0.6
 """Of weights from a last cache of more than SMALL_LAST_CACHE, or of at most that; HIDDEN as L3_HIDDEN, but
 panels of weights are fetched ahead. Chosen by what becomes faster. The large one's on an Emerald Rapids
@@ -52,10 +60,11 @@ TRANSFORM_CYCLES = 7.0
 """Of a vector of channels at one position: measured 6.4 to 7.2 on a Sapphire Rapids, on a Zen 4 by F(4,3) 6.6
 with AVX-512 and 5.5 with AVX2."""
 SPARSE, DENSE = 3.0, 5.0  # inputs that a position adds up, on average: F(2,3) 2, F(4,3) 3.7, F(5,3) 5.7
-SPARSE_CYCLES, DENSE_CYCLES, DENSE_CYCLES_OF_FEW_REGISTERS = 5.0, 10.0, 14.0
-"""The same on a Zen 4 where less or more is added up, measured on images of 20x20x32 and 80x80x32: 3.8 (AVX2)
-to 5.2 (AVX-512) by F(2,3), and by F(5,3) 9.7 by AVX-512 and 14.4 by AVX2, whose 16 registers do not hold the
-factors. That F(5,3) takes as long elsewhere is an assumption."""
+SPARSE_CYCLES, DENSE_CYCLES = 5.0, 10.0
+"""The same where less or more is added up. Measured on a Zen 4 on images of 20x20x32 and 80x80x32: 3.8 (AVX2)
+to 5.2 (AVX-512) by F(2,3), by F(5,3) 9.7 with AVX-512; on a Zen 3 with AVX2 and whole cache lines 5.7 by
+F(5,3) on 55x55x16, 8.8 by F(4x4,7x7)/2x2 on a ResNet's first image. With 14 for AVX2 that convolution was
+computed directly, in 1.6 to 1.9 times the time."""
 
 IN_ORDER_CYCLES, IN_ORDER_CYCLES_OF_AN_INPUT = 4.5, 2.75
 """The same on a core that runs in order, for each vector and for each input that it adds up: by the issue
@@ -77,12 +86,24 @@ class Block(msgspec.Struct, frozen=True):
     cycles: float
 
 
+@functools.cache
+def block_choices(extent: int) -> tuple[tuple[int, int], ...]:
+    """(tiles of a block, tiles of registers) in one dimension of the space."""
+    result = []
+    for block in factors(extent, LARGEST_BLOCK):
+        if block != extent and waste(extent, block) > BLOCK_WASTE:
+            continue
+        for tile in factors(block, LARGEST_TILE):
+            if waste(block, tile) <= BLOCK_WASTE:
+                result.append((block, tile))
+    return tuple(result)
+
+
 def product_channels(stages: WinogradStages, target: Target, tiles: int) -> int:
     """Output channels that the untuned products compute at a time with so many tiles in registers: two
     vectors, or three where these fit and waste fewer lanes, or wait less for multiply-adds."""
     lanes, channels = target.vector_lanes(ITEM_BYTES[stages.products.dtype]), stages.products.shape[-1]
-    open_sums = FMA_LATENCY_CYCLES * Machine.of(target, lanes).rate
-    wider = PREFERRED_VECTORS + 1
+    rate, wider = Machine.of(target, lanes).rate, PREFERRED_VECTORS + 1
     core = core_of(target, stages.products.dtype)
     fits = _merit(core, tiles, wider) > 0 if core.in_order else (tiles + 1) * wider < target.vector_registers
     choices = [min(count * lanes, channels) for count in (PREFERRED_VECTORS, *([wider] if fits else []))]
@@ -92,7 +113,8 @@ def product_channels(stages: WinogradStages, target: Target, tiles: int) -> int:
         if core.in_order:
             merit = _merit(core, tiles, vectors)
             return waste(channels, size) / merit if merit else math.inf
-        return waste(channels, size) * max(1.0, open_sums / (tiles * vectors))
+        each = multiply_add_cycles(tiles * vectors, rate) / (tiles * vectors)
+        return round(waste(channels, size) * each, 2)  # a wider tile that saves less is not chosen for it
 
     return min(choices, key=cycles)
 
@@ -100,7 +122,8 @@ def product_channels(stages: WinogradStages, target: Target, tiles: int) -> int:
 def preferred_block(stages: WinogradStages, target: Target, most_bytes: int) -> Block:
     """The block of the untuned program; V and M of one that is not the whole take at most `most_bytes`."""
     rated = _rated_in_order if target.cpu in IN_ORDER_CPUS else _rated
-    found = [block for block in _blocks(stages, target) if _fits(block, stages, most_bytes)]
+    fitting = [block for block in _blocks(stages, target) if _fits(block, stages, most_bytes)]
+    found = [block for block in fitting if _is_offered(block, stages)] or fitting
     return min((rated(block, stages, target) for block in found), key=lambda block: block.cycles)
 
 
@@ -127,11 +150,21 @@ def _blocks(stages: WinogradStages, target: Target) -> Iterator[Block]:
         yield Block(False, registers, registers, 0.0)
     fewest = min(height, -(-(most - 1) // columns))
     shared = -(-height // target.threads)
+    # Of the whole image, threads share the results by blocks of the fewest rows, or fewer that are offered.
+    offered = max(rows for rows, _ in block_choices(height) if rows <= fewest)
+    whole = Block(True, (offered, columns), tile_of(offered, columns, most), 0.0)
     for rows in sorted({fewest, min(2 * fewest, height), max(shared, fewest), height}):
-        registers = tile_of(rows, columns, most)
-        yield Block(False, (rows, columns), registers, 0.0)
-        if rows == fewest:
-            yield Block(True, (rows, columns), registers, 0.0)
+        yield Block(False, (rows, columns), tile_of(rows, columns, most), 0.0)
+        if rows == offered:
+            yield whole
+    if offered < fewest:
+        yield whole
+
+
+def _is_offered(block: Block, stages: WinogradStages) -> bool:
+    """Whether the space has the block and its tile of registers: another would be taken for it there."""
+    sizes = zip(block.tiles, block.registers, stages.grid, strict=True)
+    return all((tiles, registers) in block_choices(extent) for tiles, registers, extent in sizes)
 
 
 def _even_tile(rows: int, columns: int, most: int) -> tuple[int, int]:
@@ -224,7 +257,11 @@ def _rated(block: Block, stages: WinogradStages, target: Target) -> Block:
     share = images / target.threads if block.whole else -(-images * blocks // target.threads)
     weight_bytes = positions * channels * outputs * item_bytes
     cycles = cycles * share + first_read_cycles(weight_bytes, machine)
-    return Block(block.whole, block.tiles, block.registers, max(cycles, _memory_cycles(weight_bytes, target)))
+    if weight_bytes > LAST_CACHE_SHARE * (target.l3_bytes or target.l2_bytes):
+        # They come from memory, which all cores share; blocks computed at the same time read the same ones.
+        moved = weight_bytes * (1 if block.whole else share)
+        cycles = max(cycles, moved / memory_bytes_per_cycle(target, MEMORY_BYTES_PER_CYCLE))
+    return Block(block.whole, block.tiles, block.registers, cycles)
 
 
 def _rated_in_order(block: Block, stages: WinogradStages, target: Target) -> Block:
@@ -263,17 +300,9 @@ def _transform_cycles(stages: WinogradStages, target: Target) -> float:
     if target.cpu in IN_ORDER_CPUS:
         return IN_ORDER_CYCLES + IN_ORDER_CYCLES_OF_AN_INPUT * added
     if added >= DENSE:
-        return DENSE_CYCLES if target.vector_registers > 16 else DENSE_CYCLES_OF_FEW_REGISTERS
+        return DENSE_CYCLES
     # Measured on a Zen 4; choices on an Emerald Rapids Xeon are better with it, too. ARM was not measured.
     return SPARSE_CYCLES if added < SPARSE and target.triple.startswith("x86_64") else TRANSFORM_CYCLES
-
-
-def _memory_cycles(weight_bytes: int, target: Target) -> float:
-    """Cycles in which weights that the last cache does not keep from run to run come from memory, which all
-    cores share: with those of F(4x4,3x3) for 512 channels, 38 MB, two cores were hardly faster than one."""
-    if weight_bytes <= LAST_CACHE_SHARE * (target.l3_bytes or target.l2_bytes):
-        return 0.0
-    return weight_bytes / memory_bytes_per_cycle(target, MEMORY_BYTES_PER_CYCLE)
 
 
 def _machine(target: Target, lanes: int) -> Machine:
