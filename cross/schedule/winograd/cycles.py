@@ -56,16 +56,13 @@ R(2+1)D-18 takes 1.03 times as long, a YOLO on one thread 1.05, SqueezeNet on tw
 The small one's on a Zen 4 with 32 MiB: of six convolutions of ResNet-18 and R(2+1)D-18 five are then
 computed in the faster way, in blocks or the whole image at once (three of them in 1.27 to 1.5 times less
 time), otherwise two; the sixth loses 3 %."""
-TRANSFORM_CYCLES = 7.0
-"""Of a vector of channels at one position: measured 6.4 to 7.2 on a Sapphire Rapids, on a Zen 4 by F(4,3) 6.6
-with AVX-512 and 5.5 with AVX2."""
-SPARSE, DENSE = 3.0, 5.0  # inputs that a position adds up, on average: F(2,3) 2, F(4,3) 3.7, F(5,3) 5.7
-SPARSE_CYCLES, DENSE_CYCLES = 5.0, 10.0
-"""The same where less or more is added up. Measured on a Zen 4 on images of 20x20x32 and 80x80x32: 3.8 (AVX2)
-to 5.2 (AVX-512) by F(2,3), by F(5,3) 9.7 with AVX-512; on a Zen 3 with AVX2 and whole cache lines 5.7 by
-F(5,3) on 55x55x16, 8.8 by F(4x4,7x7)/2x2 on a ResNet's first image. With 14 for AVX2 that convolution was
-computed directly, in 1.6 to 1.9 times the time."""
-
+CYCLES, CYCLES_OF_AN_INPUT = 2.5, 1.25
+"""Of a vector of channels at one position, and of each input that the position adds up: on average 1.4 by
+F(2x2,3x3)/2x2, 2 by F(2,3), 3.7 by F(4,3), 5.7 by F(5,3). Measured on a Zen 4 with AVX-512 5.2, 6.6 and 9.7
+by the latter three, with AVX2 3.8 and 5.5 by F(2,3) and F(4,3), on a Sapphire Rapids 6.4 to 7.2 by F(4,3); on
+a Zen 3 with AVX2 5.7 by F(5,3) on 55x55x16, and 8.8 by F(4x4,7x7)/2x2, which adds up as many, on the image of
+a ResNet. With 14 for those, that convolution was computed directly, in 1.6 to 1.9 times the time. ARM was
+not measured."""
 IN_ORDER_CYCLES, IN_ORDER_CYCLES_OF_AN_INPUT = 4.5, 2.75
 """The same on a core that runs in order, for each vector and for each input that it adds up: by the issue
 model of a Cortex-A53 (cross/inspection/cortex_a53.py) over all instructions of 14 untuned programs, F(2,3)
@@ -299,10 +296,7 @@ def _transform_cycles(stages: WinogradStages, target: Target) -> float:
     added = sum(value != 0 for row in matrix for value in row) / len(matrix[0])
     if target.cpu in IN_ORDER_CPUS:
         return IN_ORDER_CYCLES + IN_ORDER_CYCLES_OF_AN_INPUT * added
-    if added >= DENSE:
-        return DENSE_CYCLES
-    # Measured on a Zen 4; choices on an Emerald Rapids Xeon are better with it, too. ARM was not measured.
-    return SPARSE_CYCLES if added < SPARSE and target.triple.startswith("x86_64") else TRANSFORM_CYCLES
+    return CYCLES + CYCLES_OF_AN_INPUT * added
 
 
 def _machine(target: Target, lanes: int) -> Machine:
