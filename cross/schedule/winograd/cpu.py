@@ -62,6 +62,9 @@ TRANSFORMED_VECTORS = 2
 that a ResNet-18 was 1.03 to 1.05 times as fast, SqueezeNet and a YOLO 1.01. With AVX2 they are a cache line,
 which with one is lost halfway where positions lie a power of two apart: 49 untuned convolutions of these
 networks are 0.9 to 1.3 times as fast on a Zen 3, 1.03 in the mean, 24 with SSE 1.02."""
+BESIDE_A_LINE = 3
+"""Registers for sums and factors. With AVX2 LLVM spills 18 for two vectors of 7 inputs at a time, of 6 none;
+on a Zen 3 F(5,3) is 0.99 to 1.01 times as fast by two, where it is the fastest algorithm."""
 
 
 def winograd_spaces(operator: Operator, target: Target) -> dict[str, ScheduleSpace]:
@@ -97,6 +100,7 @@ def _space(operator: Operator, program: Operator, stages: WinogradStages, target
     if core.in_order:
         _, steps = lane_steps(core, (*block.registers, core.vectors(channels)), None)
     transformed = TRANSFORMED_VECTORS * lanes if target.triple.startswith("x86_64") else lanes
+    lines_fit = TRANSFORMED_VECTORS * max(stages.data.shape[:2]) + BESIDE_A_LINE <= target.vector_registers
     knobs = (
         *ways,
         Knob(
@@ -113,7 +117,7 @@ def _space(operator: Operator, program: Operator, stages: WinogradStages, target
         ),
         single("products.c", _vectors(channels_out, lanes, 4), channels),
         single("products.kc", reductions, steps),
-        single("data.c", _vectors(channels_in, lanes, 2), transformed),
+        single("data.c", _vectors(channels_in, lanes, 2), transformed if lines_fit else lanes),
         single("output.c", _vectors(channels_out, lanes, 2), transformed),
     )
     build = partial(_schedule, stages, target)
