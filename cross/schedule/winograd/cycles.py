@@ -56,7 +56,7 @@ R(2+1)D-18 takes 1.03 times as long, a YOLO on one thread 1.05, SqueezeNet on tw
 The small one's on a Zen 4 with 32 MiB: of six convolutions of ResNet-18 and R(2+1)D-18 five are then
 computed in the faster way, in blocks or the whole image at once (three of them in 1.27 to 1.5 times less
 time), otherwise two; the sixth loses 3 %."""
-CYCLES, CYCLES_OF_AN_INPUT = 2.5, 1.25
+CYCLES, CYCLES_OF_AN_INPUT = 2.2, 1.35
 """Of a vector of channels at one position, and of each input that the position adds up: on average 1.4 by
 F(2x2,3x3)/2x2, 2 by F(2,3), 3.7 by F(4,3), 5.7 by F(5,3). Measured on a Zen 4 with AVX-512 5.2, 6.6 and 9.7
 by the latter three, with AVX2 3.8 and 5.5 by F(2,3) and F(4,3), on a Sapphire Rapids 6.4 to 7.2 by F(4,3); on
