@@ -67,7 +67,7 @@ def inner_reduction(
     innermost: of eight channels of each tap, taps guard what they read again and again, and lines of many
     channels, which lie in few sets of the first cache, are lost before their next eight are read. Measured
     on a Zen 3 in place of eight, 24 convolutions with strides or windows of one row, 64 to 512 channels: with
-    AVX2 0.91 to 1.5 times as fast, 1.07 in the mean, with SSE 0.99 to 1.34.
+    AVX2 0.9 to 1.5 times as fast (once 0.74), 1.06 in the mean, with SSE 0.93 to 1.34.
     """
     if not core.in_order or not extents:
         inner = [max(step for step in divisors(extent) if step <= OUT_OF_ORDER_STEPS) for extent in extents]
