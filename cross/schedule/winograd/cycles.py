@@ -6,10 +6,8 @@ hands from step to step stays in the caches if it is small.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 
 import msgspec
 from msgspec.structs import replace
@@ -38,7 +36,7 @@ from cross.schedule.winograd.stages import WinogradStages
 
 PREFERRED_TILE = 8  # of registers: tiles, with two vectors each enough to hide the latency of multiply-adds
 PREFERRED_VECTORS = 2  # of channels, for every tile in registers; three where these waste fewer lanes
-LARGEST_BLOCK = 64  # tiles in one dimension, but for a block of whole rows
+LARGEST_BLOCK = 64  # tiles in one dimension
 LARGEST_TILE = 14  # of registers, in one dimension
 BLOCK_WASTE = 1.25  # tiles computed to tiles needed: blocks that overlap more are left out of the space
 HANDED_TRANSFERS = 3  # of V and M that the third cache does not hold: read to be written, written, read
@@ -56,13 +54,13 @@ R(2+1)D-18 takes 1.03 times as long, a YOLO on one thread 1.05, SqueezeNet on tw
 The small one's on a Zen 4 with 32 MiB: of six convolutions of ResNet-18 and R(2+1)D-18 five are then
 computed in the faster way, in blocks or the whole image at once (three of them in 1.27 to 1.5 times less
 time), otherwise two; the sixth loses 3 %."""
-CYCLES, CYCLES_OF_AN_INPUT = 2.2, 1.35
-"""Of a vector of channels at one position, and of each input that the position adds up: on average 1.4 by
-F(2x2,3x3)/2x2, 2 by F(2,3), 3.7 by F(4,3), 5.7 by F(5,3). Measured on a Zen 4 with AVX-512 5.2, 6.6 and 9.7
-by the latter three, with AVX2 3.8 and 5.5 by F(2,3) and F(4,3), on a Sapphire Rapids 6.4 to 7.2 by F(4,3); on
-a Zen 3 with AVX2 5.7 by F(5,3) on 55x55x16, and 8.8 by F(4x4,7x7)/2x2, which adds up as many, on the image of
-a ResNet. With 14 for those, that convolution was computed directly, in 1.6 to 1.9 times the time. ARM was
-not measured."""
+TRANSFORM_CYCLES, TRANSFORM_CYCLES_OF_AN_INPUT = 2.2, 1.35
+"""Of a transform, for each vector of channels at one position and for each input that the position adds up:
+on average 1.4 by F(2x2,3x3)/2x2, 2 by F(2,3), 3.7 by F(4,3), 5.7 by F(5,3). So the latter three take 4.9, 7.2
+and 9.9. Measured on a Zen 4 with AVX-512 5.2, 6.6 and 9.7, with AVX2 3.8 and 5.5 by the first two, on a
+Sapphire Rapids 6.4 to 7.2 by F(4,3); on a Zen 3 with AVX2 5.7 by F(5,3) on 55x55x16, and 8.8 by
+F(4x4,7x7)/2x2, which adds up as many, on the image of a ResNet. Taken to be 14, that convolution was computed
+directly, in 1.6 to 1.9 times the time. ARM was not measured."""
 IN_ORDER_CYCLES, IN_ORDER_CYCLES_OF_AN_INPUT = 4.5, 2.75
 """The same on a core that runs in order, for each vector and for each input that it adds up: by the issue
 model of a Cortex-A53 (cross/inspection/cortex_a53.py) over all instructions of 14 untuned programs, F(2,3)
@@ -83,17 +81,20 @@ class Block(msgspec.Struct, frozen=True):
     cycles: float
 
 
-@functools.cache
+@cache
 def block_choices(extent: int) -> tuple[tuple[int, int], ...]:
     """(tiles of a block, tiles of registers) in one dimension of the space."""
     result = []
     for block in factors(extent, LARGEST_BLOCK):
         if block != extent and waste(extent, block) > BLOCK_WASTE:
             continue
-        for tile in factors(block, LARGEST_TILE):
-            if waste(block, tile) <= BLOCK_WASTE:
-                result.append((block, tile))
+        result += [(block, tile) for tile in _tiles(block, LARGEST_TILE)]
     return tuple(result)
+
+
+def _tiles(extent: int, most: int) -> list[int]:
+    """Sizes of a tile of registers in one dimension that compute little twice; 1 is always among them."""
+    return [tile for tile in factors(extent, min(most, LARGEST_TILE)) if waste(extent, tile) <= BLOCK_WASTE]
 
 
 def product_channels(stages: WinogradStages, target: Target, tiles: int) -> int:
@@ -111,7 +112,8 @@ def product_channels(stages: WinogradStages, target: Target, tiles: int) -> int:
             merit = _merit(core, tiles, vectors)
             return waste(channels, size) / merit if merit else math.inf
         each = multiply_add_cycles(tiles * vectors, rate) / (tiles * vectors)
-        return round(waste(channels, size) * each, 2)  # a wider tile that saves less is not chosen for it
+        # To a hundredth of a cycle for a vector: a tile that is wider and saves less is not worth it.
+        return round(waste(channels, size) * each, 2)
 
     return min(choices, key=cycles)
 
@@ -119,14 +121,13 @@ def product_channels(stages: WinogradStages, target: Target, tiles: int) -> int:
 def preferred_block(stages: WinogradStages, target: Target, most_bytes: int) -> Block:
     """The block of the untuned program; V and M of one that is not the whole take at most `most_bytes`."""
     rated = _rated_in_order if target.cpu in IN_ORDER_CPUS else _rated
-    fitting = [block for block in _blocks(stages, target) if _fits(block, stages, most_bytes)]
-    found = [block for block in fitting if _is_offered(block, stages)] or fitting
+    found = [block for block in _blocks(stages, target) if _fits(block, stages, most_bytes)]
     return min((rated(block, stages, target) for block in found), key=lambda block: block.cycles)
 
 
-def _blocks(stages: WinogradStages, target: Target) -> Iterator[Block]:
-    """Whole rows: as few as keep a tile of registers busy, twice as many, the share of a core, or all; and
-    parts of long rows. A tile of registers leaves room for what holds operands."""
+def _blocks(stages: WinogradStages, target: Target) -> list[Block]:
+    """Blocks to consider, all of the space. Whole rows: as few as keep a tile of registers busy, twice as
+    many, the share of a core, or all; of long rows, parts. A tile leaves registers for operands."""
     height, columns = stages.grid
     most = max(1, min(PREFERRED_TILE, (target.vector_registers - 3) // PREFERRED_VECTORS))
     lanes = target.vector_lanes(ITEM_BYTES[stages.products.dtype])
@@ -135,40 +136,45 @@ def _blocks(stages: WinogradStages, target: Target) -> Iterator[Block]:
     core = core_of(target, stages.products.dtype)
     if core.in_order:
         tile_of = partial(_in_order_tile, core)
-    if columns > LARGEST_BLOCK:
-        for part in (
-            2 * PREFERRED_TILE,
-            LARGEST_BLOCK,
-        ):  # the smallest that is worth a block, and the largest
-            _, width = _even_tile(1, columns, part)
-            yield Block(False, (1, width), tile_of(1, width, most), 0.0)
-    if core.in_order:  # whose second caches are small
-        registers = tile_of(height, columns, most)
-        yield Block(False, registers, registers, 0.0)
+
+    def block(rows: int, width: int, *, whole: bool = False) -> Block:
+        return Block(whole, (rows, width), tile_of(rows, width, most), 0.0)
+
+    heights = {rows for rows, _ in block_choices(height)}
     fewest = min(height, -(-(most - 1) // columns))
     shared = -(-height // target.threads)
-    # Of the whole image, threads share the results by blocks of the fewest rows, or fewer that are offered.
-    offered = max(rows for rows, _ in block_choices(height) if rows <= fewest)
-    whole = Block(True, (offered, columns), tile_of(offered, columns, most), 0.0)
-    for rows in sorted({fewest, min(2 * fewest, height), max(shared, fewest), height}):
-        yield Block(False, (rows, columns), tile_of(rows, columns, most), 0.0)
-        if rows == offered:
-            yield whole
-    if offered < fewest:
-        yield whole
+    wanted = {fewest, min(2 * fewest, height), max(shared, fewest), height}
+    # Of a row: the smallest part that is worth a block, and the largest, which is all of a short row.
+    parts = [_even_part(columns, size) for size in (2 * PREFERRED_TILE, LARGEST_BLOCK)]
+    if columns > LARGEST_BLOCK:
+        found = [block(1, width) for width in parts]
+    else:
+        found = [block(rows, columns) for rows in sorted(wanted & heights)]
+    # Of the whole image, threads share the results by blocks of the fewest rows, or fewer that the space has.
+    lowest = max(rows for rows in heights if rows <= fewest)
+    whole = block(lowest, parts[-1], whole=True)
+    found.insert(
+        1 if lowest == fewest else len(found), whole
+    )  # the first of those that take as long is taken
+    if core.in_order:  # whose second caches are small
+        registers = tile_of(height, columns, most)
+        found.insert(0, Block(False, registers, registers, 0.0))
+    return found
 
 
-def _is_offered(block: Block, stages: WinogradStages) -> bool:
-    """Whether the space has the block and its tile of registers: another would be taken for it there."""
-    sizes = zip(block.tiles, block.registers, stages.grid, strict=True)
-    return all((tiles, registers) in block_choices(extent) for tiles, registers, extent in sizes)
+def _even_part(extent: int, most: int) -> int:
+    """The block of at most that size that wastes least, the largest of them."""
+    return max(
+        (part for part, _ in block_choices(extent) if part <= most),
+        key=lambda part: (-waste(extent, part), part),
+    )
 
 
 def _even_tile(rows: int, columns: int, most: int) -> tuple[int, int]:
     """The tile of at most that size that wastes least, first of the columns; the largest of them."""
 
     def even(extent: int, most: int) -> int:
-        return max(factors(extent, most), key=lambda tile: (-waste(extent, tile), tile))
+        return max(_tiles(extent, most), key=lambda tile: (-waste(extent, tile), tile))
 
     wide = even(columns, most)
     return even(rows, most // wide), wide
@@ -185,7 +191,7 @@ def _busy_tile(rate: float, rows: int, columns: int, most: int) -> tuple[int, in
         waiting = max(1.0, FMA_LATENCY_CYCLES / multiplied)
         return (-waiting * math.prod(wasted), -wasted[1], tile[1], -wasted[0], tile[0])
 
-    tiles = ((high, wide) for wide in factors(columns, most) for high in factors(rows, most // wide))
+    tiles = ((high, wide) for wide in _tiles(columns, most) for high in _tiles(rows, most // wide))
     return max(tiles, key=merit)
 
 
@@ -196,7 +202,7 @@ def _in_order_tile(core: Core, rows: int, columns: int, most: int) -> tuple[int,
         best = max(_merit(core, math.prod(tile), PREFERRED_VECTORS + more) for more in (0, 1))
         return best / (waste(rows, tile[0]) * waste(columns, tile[1])), tile[1]
 
-    tiles = ((high, wide) for wide in factors(columns, most) for high in factors(rows, most // wide))
+    tiles = ((high, wide) for wide in _tiles(columns, most) for high in _tiles(rows, most // wide))
     return max(tiles, key=merit)
 
 
@@ -296,7 +302,7 @@ def _transform_cycles(stages: WinogradStages, target: Target) -> float:
     added = sum(value != 0 for row in matrix for value in row) / len(matrix[0])
     if target.cpu in IN_ORDER_CPUS:
         return IN_ORDER_CYCLES + IN_ORDER_CYCLES_OF_AN_INPUT * added
-    return CYCLES + CYCLES_OF_AN_INPUT * added
+    return TRANSFORM_CYCLES + TRANSFORM_CYCLES_OF_AN_INPUT * added
 
 
 def _machine(target: Target, lanes: int) -> Machine:
