@@ -2,11 +2,11 @@
 
     python -m benchmarks.budgets --only mobilenet_v2,resnet18 --threads 2 [--prior NAME|FILE]
 
-Each network is tuned with --trials of every operator (these measurements are kept: the same call goes on from
+Each network is tuned with --trials of every operator (measurements are kept: the same call goes on from
 there), and by a job (`tune --budget`) of each of the times --seconds, with an empty store of its own. With
---prior the jobs of --prior-seconds begin with that model. A job's time is that of the whole command. The
-bundles that come out, and the network untuned, are then run through the C interface in random turn on the
-same inputs. Printed is what each job took and the speed of its bundle over that of many trials: the median of
+--prior the jobs of --prior-seconds begin with that model. The bundles that come out, and the network untuned,
+are then run through the C interface in random turn on the same inputs. Printed is what each job took, which
+of many trials is what was left of them, and the speed of its bundle over that of many trials: the median of
 the ratios of neighbouring runs with their quartiles. Outputs that differ from those of the untuned network
 end it.
 """
@@ -62,8 +62,7 @@ def rows(name: str, threads: int, asked: Asked) -> Iterator[list[str]]:
     rng, cores = np.random.default_rng(asked.seed), os.sched_getaffinity(0)
     model = write(name, asked.folder / f"{name}.onnx", MODEL_SEED, asked.size)
     used = board_with(threads, asked.board)[1].cores
-
-    plain = untuned(model, threads, asked.workers, asked.board)
+    plain = untuned(model, threads, os.cpu_count() or 1, asked.board)
     made = {UNTUNED: (plain.code, specs(plain.plan.inputs), specs(plain.plan.outputs))}
     spent = {}
     for job, options in jobs(asked).items():
@@ -114,7 +113,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--prior-seconds", type=numbers, default=[45], help="of those (default 45)")
     parser.add_argument("--measure", type=float, default=15.0, help="seconds of runs in turn (default 15)")
     parser.add_argument("--board", default=HOST, help=f"or a level of it: host:x86-64-v3 (default {HOST})")
-    parser.add_argument("--workers", type=int, default=2, help="processes that compile (default 2)")
     parser.add_argument("--size", type=int, help="of the image, the sequence or the channels")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, default=FOLDER, help=f"for what is kept (default {FOLDER})")

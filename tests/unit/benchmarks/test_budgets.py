@@ -31,15 +31,20 @@ def test_unknown_networks_are_refused(tmp_path: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.slow
 def test_a_small_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Many trials are kept, and this process keeps its cores; a job's seconds are those that it took."""
+    """Many trials are kept, and this process keeps its cores. A job is given what this machine needs under
+    its load of this moment."""
     cores = os.sched_getaffinity(0)
-    asked = ["--only", "dcgan", "--size", "8", "--threads", "1", "--trials", "2", "--seconds", "12"]
-    assert main([*asked, "--measure", "0.2", "--folder", str(tmp_path)]) == 0
+    asked = ["--only", "dcgan", "--size", "8", "--threads", "1", "--trials", "2"]
+    asked += ["--measure", "0.2", "--folder", str(tmp_path)]
+    assert main([*asked, "--seconds", "0"]) == 2
+    smallest = re.search(r"give --budget (\d+)s or more", capsys.readouterr().err)
+    assert smallest is not None
+    seconds = 2 * int(smallest[1])
+    assert main([*asked, "--seconds", str(seconds)]) == 0
     lines = [re.split(r"  +", line.strip()) for line in capsys.readouterr().out.splitlines()[1:]]
-    assert [line[2] for line in lines] == [UNTUNED, MANY, "12 s"]
-    own = {line[2]: line for line in lines}
-    assert own[MANY][-1] == "1.000 [1.000, 1.000]"
-    assert 0 < float(own["12 s"][3]) < 60 and int(own["12 s"][4]) > 0
+    assert [line[2] for line in lines] == [UNTUNED, MANY, f"{seconds} s"]
+    assert lines[1][-1] == "1.000 [1.000, 1.000]"
+    assert all(int(line[4]) > 0 for line in lines[1:])
     assert all(float(line[5]) > 0 for line in lines)
     assert os.sched_getaffinity(0) == cores
     assert (tmp_path / "dcgan-1-0.db").exists()
