@@ -153,9 +153,8 @@ def _blocks(stages: WinogradStages, target: Target) -> list[Block]:
     # Of the whole image, threads share the results by blocks of the fewest rows, or fewer that the space has.
     lowest = max(rows for rows in heights if rows <= fewest)
     whole = block(lowest, parts[-1], whole=True)
-    found.insert(
-        1 if lowest == fewest else len(found), whole
-    )  # the first of those that take as long is taken
+    # Of two that are estimated to take as long, the first is taken.
+    found.insert(1 if lowest == fewest else len(found), whole)
     if core.in_order:  # whose second caches are small
         registers = tile_of(height, columns, most)
         found.insert(0, Block(False, registers, registers, 0.0))
