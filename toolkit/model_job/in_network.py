@@ -9,6 +9,7 @@ What is timed is checked: each block of runs begins with one whose outputs are c
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 
@@ -94,7 +95,7 @@ def _timed(
     job: JobContext, networks: Sequence[BuiltModel], golden: GoldenData, expected_s: float, until_s: float
 ) -> list[KernelTimes]:
     """What the kernels take in each network, of which the first, untuned one may fail."""
-    blocks: list[list[KernelTimes]] = [[] for _ in networks]
+    blocks: list[dict[int, KernelTimes]] = [{} for _ in networks]
     places = range(len(networks) if len(networks) > 1 else 0)
     for number in range(ROUNDS):
         if number and job.passed_s > until_s:
@@ -104,10 +105,10 @@ def _timed(
             model = LoadedModel(built.code, built.variant, golden)
             step_s = measure_steps(model, job.session, expected_s=expected_s)
             if not isinstance(step_s, MeasureFailure):
-                blocks[place].append(kernel_times(built.plan, step_s))
+                blocks[place][number] = kernel_times(built.plan, step_s)
             elif place:
                 raise wrong_model(job, built.plan.name, step_s)
-    return [fastest(found) for found in blocks]
+    return in_pairs(blocks)
 
 
 def wrong_model(
@@ -153,12 +154,34 @@ def kernel_times(plan: ModelPlan, step_s: Sequence[float]) -> KernelTimes:
     return {symbol: spent_s / calls[symbol] for symbol, spent_s in seconds.items() if spent_s > 0}
 
 
-def fastest(blocks: Sequence[KernelTimes]) -> KernelTimes:
-    """The least time of each kernel over several blocks of runs: other load only ever adds time."""
-    found: dict[str, float] = {}
-    for block in blocks:
-        found |= {symbol: min(spent_s, found.get(symbol, math.inf)) for symbol, spent_s in block.items()}
-    return found
+def in_pairs(blocks: Sequence[Mapping[int, KernelTimes]]) -> list[KernelTimes]:
+    """The time of each kernel in each network, from blocks of runs by their round.
+
+    In the first network it is the least of all rounds: other load only ever adds time. In another one it is
+    that times the median ratio of both in a round: load that lasts for a block would decide between the least
+    times, but mostly meets both of a pair. A kernel without pairs has the least of its own times.
+    """
+    least = [_least(found) for found in blocks]
+    return [own | _paired(blocks[0], least[0], found) for found, own in zip(blocks, least, strict=True)]
+
+
+def _least(found: Mapping[int, KernelTimes]) -> dict[str, float]:
+    """The least time of each kernel over several blocks of runs."""
+    seconds: dict[str, float] = {}
+    for block in found.values():
+        seconds |= {symbol: min(spent_s, seconds.get(symbol, math.inf)) for symbol, spent_s in block.items()}
+    return seconds
+
+
+def _paired(
+    first: Mapping[int, KernelTimes], first_s: KernelTimes, other: Mapping[int, KernelTimes]
+) -> dict[str, float]:
+    """The kernels that ran in blocks of one round of both networks, by their ratios there."""
+    ratios: dict[str, list[float]] = {}
+    for number in first.keys() & other.keys():
+        for symbol in first[number].keys() & other[number].keys():
+            ratios.setdefault(symbol, []).append(other[number][symbol] / first[number][symbol])
+    return {symbol: first_s[symbol] * statistics.median(found) for symbol, found in ratios.items()}
 
 
 def winner_of(

@@ -12,7 +12,7 @@ from cross.schedule.space import Configuration
 from toolkit.bundle.model_plan import BufferRef, Copy, Loop, ModelPlan, PlanStep, Step
 from toolkit.measure.comparison import compare
 from toolkit.model_job.confirm import Winner
-from toolkit.model_job.in_network import fastest, kernel_times, lineups, winner_of
+from toolkit.model_job.in_network import in_pairs, kernel_times, lineups, winner_of
 from toolkit.model_job.kernels import TunedOperator
 from toolkit.model_job.latency import LOOKS, PAIRS, measure_in_turn
 from toolkit.model_job.options import Latency
@@ -42,7 +42,23 @@ def test_kernels_are_timed_by_the_call_whatever_loops_they_are_in() -> None:
     plan = ModelPlan("m", (), (), (), b"", 0, steps)
     assert kernel_times(plan, [1.0, 6.0, 9.0, 6.0]) == {"a": 1.0, "b": 2.0}
     assert kernel_times(plan, [0.0, 6.0, 9.0, 0.0]) == {"b": 2.0}  # a branch that was not taken
-    assert fastest([{"a": 2.0, "b": 1.0}, {"a": 1.0, "c": 3.0}]) == {"a": 1.0, "b": 1.0, "c": 3.0}
+
+
+def test_load_that_lasts_for_rounds_does_not_decide_between_kernels() -> None:
+    untuned = {0: {"k": 2.0}, 1: {"k": 2.0}, 2: {"k": 1.0}}  # with half of the machine, and then alone
+    better = {0: {"k": 1.8}, 1: {"k": 1.8}, 2: {"k": 1.1}}
+    worse = {0: {"k": 2.2}, 1: {"k": 0.9}, 2: {"k": 1.1}}
+    found = in_pairs([untuned, better, worse])
+    assert [times["k"] for times in found] == pytest.approx([1.0, 0.9, 1.1])
+
+
+def test_a_kernel_that_was_not_paired_has_its_least_time() -> None:
+    untuned = {0: {"k": 3.0}, 2: {"k": 2.0}}
+    other = {1: {"k": 1.5, "new": 4.0}, 2: {"k": 2.2, "new": 3.0}}
+    first, second = in_pairs([untuned, other])
+    assert first == {"k": 2.0} and second == pytest.approx({"k": 2.2, "new": 3.0})
+    assert in_pairs([{}, other]) == [{}, {"k": 1.5, "new": 3.0}]
+    assert in_pairs([{0: {"a": 2.0, "b": 1.0}, 1: {"a": 1.0, "c": 3.0}}]) == [{"a": 1.0, "b": 1.0, "c": 3.0}]
 
 
 def test_the_network_decides_between_kernels() -> None:
