@@ -69,7 +69,7 @@ from device_runtime.wire.gpu_module import LANGUAGES, WORKSPACE, GpuKernel, GpuM
 from device_runtime.wire.streams import DescriptorStream
 from device_runtime.wire.tls import HEADLINE, TRUSTS, Credentials, TlsStream, read_credentials
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 RUNTIME_VERSION = "0.1.0"
 CHUNK_BYTES = 1 << 20  # of one `put` or `read`
 
@@ -144,17 +144,27 @@ class Greeting(Message):
 
 @dataclass(frozen=True)
 class BufferRequest(Message):
-    """One kernel argument: `sha` names an input's data, or an output's expected data ("": not checked)."""
+    """One kernel argument: `sha` names an input's data, or an output's expected data ("": not checked).
+
+    With `bounds` the expected data of an output of integers are the least numbers that are right, and then
+    the largest ones.
+    """
 
     role: str = entry(one_of(("input", "output")))
     dtype: str = entry(one_of(tuple(DTYPE_BYTES)))
     elements: int = entry(between(0, MAX_BUFFER_BYTES))
     sha: str = ""
+    bounds: bool = False
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the buffer, without alignment."""
         return self.elements * DTYPE_BYTES[self.dtype]
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of what it holds, or what is expected of it, in one data set."""
+        return self.size_bytes * (2 if self.bounds else 1)
 
     @classmethod
     def from_plain(cls, plain: object) -> "BufferRequest":
@@ -164,6 +174,8 @@ class BufferRequest(Message):
             raise unexpected("'elements'", f"at most {MAX_BUFFER_BYTES} bytes of them", found.elements)
         if found.sha or found.role == "input":
             checked(found.sha, str, SHA256, "'sha'")
+        if found.bounds and (found.role == "input" or "float" in found.dtype):
+            raise unexpected("'bounds'", "them for outputs of integers only", f"{found.role} {found.dtype}")
         return found
 
 

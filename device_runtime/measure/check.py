@@ -9,6 +9,7 @@ from typing import Any, Dict, Literal, Sequence, Tuple
 
 from device_runtime.protocol import BufferRequest
 
+PART = 128  # elements that are compared at once where most are expected to be the same
 FLOOR = 1e-30  # of the allowed error, so that an expected zero may be a denormal
 NATIVE = {
     "bfloat16": "tfb_compare_bf16",
@@ -17,12 +18,13 @@ NATIVE = {
     "float64": "tfb_compare_f64",
     "int32": "tfb_compare_i32",
 }
-Format = Literal["b", "B", "h", "H", "I", "q", "Q"]
+Format = Literal["b", "B", "h", "H", "i", "I", "q", "Q"]
 FORMATS: Dict[str, Format] = {
     "int8": "b",
     "uint8": "B",
     "int16": "h",
     "uint16": "H",
+    "int32": "i",
     "uint32": "I",
     "int64": "q",
     "uint64": "Q",
@@ -82,11 +84,16 @@ def checked(found: Sequence[Tuple[BufferRequest, Difference]], rtol: float) -> D
 
 
 def compare(
-    library: ctypes.CDLL, dtype: str, got_address: int, want_address: int, elements: int
+    library: ctypes.CDLL, dtype: str, got_address: int, want_address: int, elements: int, bounds: bool = False
 ) -> Difference:
-    """Compare two buffers of a dtype of the protocol; ValueError for a native comparison that refuses."""
+    """Compare two buffers of a dtype of the protocol; ValueError for a native comparison that refuses.
+
+    With `bounds` the second one has the least integers that are right, and then the largest.
+    """
     if not elements:
         return Difference(0.0, 0.0, -1, 0)
+    if bounds:
+        return _compare_bounds(FORMATS[dtype], got_address, want_address, elements)
     if dtype not in NATIVE:
         return _compare_integers(FORMATS[dtype], got_address, want_address, elements)
     function = getattr(library, NATIVE[dtype])
@@ -99,14 +106,35 @@ def compare(
     return Difference(found.max_abs_error, found.max_abs_reference, found.worst_index, found.not_finite)
 
 
-def _compare_integers(code: Format, got_address: int, want_address: int, elements: int) -> Difference:
+def _view(code: Format, address: int, elements: int) -> memoryview:
     size_bytes = elements * struct.calcsize(code)
-    got, want = (
-        memoryview((ctypes.c_char * size_bytes).from_address(address)).cast("B").cast(code)
-        for address in (got_address, want_address)
-    )
+    return memoryview((ctypes.c_char * size_bytes).from_address(address)).cast("B").cast(code)
+
+
+def _compare_integers(code: Format, got_address: int, want_address: int, elements: int) -> Difference:
+    got, want = (_view(code, address, elements) for address in (got_address, want_address))
     reference = float(max(abs(min(want)), abs(max(want))))
     if got == want:
         return Difference(0.0, reference, -1, 0)
     error, index = max((abs(a - b), -i) for i, (a, b) in enumerate(zip(got, want)))
     return Difference(float(error), reference, -index, 0)
+
+
+def _compare_bounds(code: Format, got_address: int, want_address: int, elements: int) -> Difference:
+    """As for integers, with the distance from the nearer bound as the error of an element.
+
+    Few elements have two bounds, so most parts equal their lower ones and need no look at each element.
+    """
+    got, want = _view(code, got_address, elements), _view(code, want_address, 2 * elements)
+    reference = float(max(abs(min(want)), abs(max(want))))
+    error, index = 0, -1
+    for start in range(0, elements, PART):
+        found, least = got[start : start + PART], want[start : start + PART]
+        if found == least:
+            continue
+        most = want[elements + start : elements + start + PART]
+        for place, (number, low, high) in enumerate(zip(found, least, most)):
+            apart = max(low - number, number - high)
+            if apart > error:
+                error, index = apart, start + place
+    return Difference(float(error), reference, index, 0)

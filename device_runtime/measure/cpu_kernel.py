@@ -155,7 +155,17 @@ class _CpuTrial(Trial):
 
     def differences(self, data: DataSet) -> List[Tuple[BufferRequest, Difference]]:
         return [
-            (buffer, compare(self._library, buffer.dtype, own.address, wanted.address, buffer.elements))
+            (
+                buffer,
+                compare(
+                    self._library,
+                    buffer.dtype,
+                    own.address,
+                    wanted.address,
+                    buffer.elements,
+                    buffer.bounds,
+                ),
+            )
             for buffer, own, wanted in zip(self._request.buffers, self._own, data)
             if buffer.role == "output" and wanted
         ]

@@ -81,7 +81,7 @@ class _GpuTrial(Trial):
 
     def differences(self, data: DataSet) -> List[Tuple[BufferRequest, Difference]]:
         return [
-            (buffer, difference(buffer.dtype, own.content(), wanted, buffer.elements))
+            (buffer, difference(buffer.dtype, own.content(), wanted, buffer.elements, buffer.bounds))
             for buffer, own, wanted in zip(self._request.buffers, self._buffers, data)
             if buffer.role == "output" and wanted
         ]

@@ -14,7 +14,7 @@ from device_runtime.sandbox.guarded_memory import Region
 BLOCK = 1 << 20  # elements compared at once, in float64
 
 
-def difference(dtype: str, got: Region, want: Region, elements: int) -> Difference:
+def difference(dtype: str, got: Region, want: Region, elements: int, bounds: bool = False) -> Difference:
     """How far `got` lies from `want`, by the rule of check.compare. Integers are exact up to 2**53."""
     if not elements:
         return Difference(0.0, 0.0, -1, 0)
@@ -22,6 +22,9 @@ def difference(dtype: str, got: Region, want: Region, elements: int) -> Differen
     stored = "uint16" if dtype == "bfloat16" else dtype
     left = numpy.frombuffer(got.memory, stored, elements)
     right = numpy.frombuffer(want.memory, stored, elements)
+    if bounds:  # the nearest number that is right
+        most = numpy.frombuffer(want.memory, stored, 2 * elements)[elements:]
+        right = numpy.clip(left, right, most)
     if dtype == "bfloat16":  # the upper half of a float32
         left, right = ((item.astype("uint32") << 16).view("float32") for item in (left, right))
     error = reference = 0.0

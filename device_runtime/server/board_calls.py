@@ -89,7 +89,7 @@ def call_measure(context: Context, params: Dict[str, Any], buffers: List[bytes])
 
 def _data_sets(request: MeasureRequest, context: Context) -> List[DataSet]:
     """The data of all sets, where an object may hold that of several. ProtocolError, MemoryError."""
-    sizes_bytes = [buffer.size_bytes for buffer in request.buffers]
+    sizes_bytes = [buffer.data_bytes for buffer in request.buffers]
     loaded = context.inputs.load(
         (sha, size_bytes, place == 1)
         for place, data in enumerate(request.data_sets)

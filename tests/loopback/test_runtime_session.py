@@ -29,6 +29,7 @@ from device_runtime.protocol import (
     UNKNOWN_METHOD,
     BufferRequest,
     Greeting,
+    MeasureRequest,
     Timing,
     encode_frame,
     to_plain,
@@ -115,6 +116,34 @@ def test_measuring_what_was_never_put(shared_session: Session, kernels: Kernels)
     assert_right(shared_session, kernels)
 
 
+def _bounded(request: MeasureRequest, role: str) -> MeasureRequest:
+    """The request with bounds for its buffer of this role."""
+    buffers = (dataclasses.replace(item, bounds=item.role == role) for item in request.buffers)
+    return dataclasses.replace(request, buffers=tuple(buffers))
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "error"), [(0, 0, 0), (-5, 0, 0), (0, 5, 0), (-5, 5, 0), (1, 3, 1), (-4, -2, 2)]
+)
+def test_integers_may_lie_between_bounds(
+    shared_session: Session, kernels: Kernels, least: int, most: int, error: int
+) -> None:
+    """The kernel's floats are taken for the integers that their bits are; one of them has other bounds."""
+    right = kernels.request("right")
+    bits = (2 * (np.arange(ELEMENTS, dtype=np.float32) - 500)).view(np.int32)
+    bounds = np.stack([bits, bits])
+    bounds[:, 700] += np.array([least, most], np.int32)
+    wanted = BufferRequest("output", "int32", ELEMENTS, shared_session.put(bounds.tobytes()), True)
+    request = dataclasses.replace(right, buffers=(right.buffers[0], wanted), more_data=(), rtol=0.0)
+    result = shared_session.measure(request)
+    assert result.max_abs_error == error
+    if not error:
+        assert result.error is None and result.seconds
+    else:
+        assert result.error is not None and result.error.kind == "wrong_answer"
+        assert f"max |error| {error} at index 700 of 1024" in result.error.text
+
+
 def test_impossible_requests_are_refused(shared_session: Session, kernels: Kernels) -> None:
     right = kernels.request("right")
     too_long = dataclasses.replace(right, timing=Timing(min_repeat_ms=1e9))
@@ -126,6 +155,14 @@ def test_impossible_requests_are_refused(shared_session: Session, kernels: Kerne
         (too_long, "'min_repeat_ms': expected 0 to 10000"),
         (unknown, "'dtype': expected one of bfloat16, float16, .*, found 'float8_e5m2'"),
         (longer, "has 4096 bytes, the buffer it is for 4100"),
+        (
+            _bounded(right, "input"),
+            "'bounds': expected them for outputs of integers only, found 'input float32'",
+        ),
+        (
+            _bounded(right, "output"),
+            "'bounds': expected them for outputs of integers only, found 'output float32'",
+        ),
         (dataclasses.replace(right, symbol="no symbol"), "expected a C identifier"),
         (dataclasses.replace(right, timeout_s=1e6), "'timeout_s': expected 0.001 to 600"),
     ):

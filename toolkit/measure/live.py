@@ -33,7 +33,7 @@ from toolkit.explore.space import Batch
 from toolkit.measure.builder import Builder, BuiltKernel, NamedNest
 from toolkit.measure.measurement import CODE, GIVEN_UP_S, IDENTICAL_CODE, Measurement
 from toolkit.measure.session import DeviceError, Session
-from toolkit.measure.trial_data import TrialData, trial_data
+from toolkit.measure.trial_data import Array, TrialData, trial_data
 
 RTOL: Final = {"bfloat16": 4e-2, "float16": 1e-2, "float32": 1e-4, "float64": 1e-8}
 EXACT: Final = 0.0  # integers
@@ -259,7 +259,7 @@ class LiveRunner:
         return MeasureRequest(
             module=self._module(built.artifact),
             symbol=kernel.symbol,
-            buffers=tuple(_buffer(*pair) for pair in zip(kernel.arguments, sets[0], strict=True)),
+            buffers=tuple(self._buffer(*pair) for pair in zip(kernel.arguments, sets[0], strict=True)),
             workspace_bytes=kernel.workspace_bytes,
             timing=timing,
             threads=target.threads,
@@ -271,6 +271,22 @@ class LiveRunner:
             more_data=tuple(sets[1:]),
         )
 
+    @functools.cached_property
+    def _bounded(self) -> bool:
+        """Whether some elements of the output have several right answers, in any set."""
+        return any(data.most is not None for data in self._data)
+
+    def _right(self, data: TrialData) -> tuple[Array, ...]:
+        """What is expected of the output: its elements, or the least right ones and the largest."""
+        if not self._bounded:
+            return (data.expected,)
+        return data.expected, data.expected if data.most is None else data.most
+
+    def _buffer(self, argument: Argument, sha: str) -> BufferRequest:
+        if argument.role == "output":
+            return BufferRequest("output", argument.dtype, argument.elements, sha, self._bounded)
+        return BufferRequest("input", argument.dtype, argument.elements, sha)
+
     def _module(self, artifact: Artifact) -> str:
         """The content hash of a batch's code, put there the first time."""
         if artifact.sha256 not in self._modules:
@@ -281,8 +297,9 @@ class LiveRunner:
         """The content hash of an argument's data in sets of one object, put on the board the first time."""
         first = self._data[0]
         arrays = [
-            data.expected if argument.role == "output" else data.inputs[position]
+            array
             for data in self._sets[number]
+            for array in (self._right(data) if argument.role == "output" else (data.inputs[position],))
         ]
         if argument.role != "output" and arrays[0] is first.inputs[position]:
             number, arrays = 0, arrays[:1]
@@ -293,11 +310,6 @@ class LiveRunner:
             data = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
             self._uploads[place] = self._session.put(data)
         return self._uploads[place]
-
-
-def _buffer(argument: Argument, sha: str) -> BufferRequest:
-    role = "output" if argument.role == "output" else "input"
-    return BufferRequest(role, argument.dtype, argument.elements, sha)
 
 
 def short_repeats(timing: Timing, call_s: float) -> Timing:

@@ -32,6 +32,7 @@ from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, Read, Reduce, Tensor, reads_in
 from cross.expression.language.terms import Call, Term, walk
 from cross.expression.reference import evaluate
+from cross.expression.reference.ties import rounds_inexactly
 from device_runtime.protocol import unwritten_byte
 
 Array = NDArray[Any]
@@ -65,10 +66,15 @@ CONSTANT_BYTES: Final = 16 << 10  # of one constant in several sets: each packin
 
 
 class TrialData(msgspec.Struct, frozen=True):
-    """One run of an operator: inputs in its order, and what the last argument of its program must be then."""
+    """One run of an operator: inputs in its order, and what the last argument of its program must be then.
+
+    `most`: of integers that were rounded from floats which depend on who computes them, the largest that are
+    right, and `expected` has the least; None: there is one right answer.
+    """
 
     inputs: tuple[Array, ...]
     expected: Array
+    most: Array | None = None
 
 
 Change = Callable[[Array, np.random.Generator], Array]
@@ -113,7 +119,7 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
         ]
 
     sets = [plain, *(changed(place, change) for place, change in enumerate(_changes(operator)))]
-    return tuple(TrialData(tuple(inputs), _written(operator, inputs)) for inputs in sets)
+    return tuple(TrialData(tuple(inputs), *_written(operator, inputs)) for inputs in sets)
 
 
 def _varies(constant: Array, place: int) -> bool:
@@ -236,9 +242,18 @@ def _prime(number: int) -> int:
     return max(2, number)
 
 
-def _written(operator: Operator, inputs: Sequence[Array]) -> Array:
-    """What the operator's program makes of a tensor of unwritten bytes."""
-    output = evaluate(operator, inputs)
+def _written(operator: Operator, inputs: Sequence[Array]) -> tuple[Array, Array | None]:
+    """What the operator's program makes of a tensor of unwritten bytes: the least, and the most or None."""
+    expected = evaluate(operator, inputs)
+    if not rounds_inexactly(operator):
+        return _placed(operator, expected), None
+    moved = (evaluate(operator, inputs, direction=direction) for direction in (-1.0, 1.0))
+    outputs = np.stack([expected, *moved])
+    return _placed(operator, outputs.min(0)), _placed(operator, outputs.max(0))
+
+
+def _placed(operator: Operator, output: Array) -> Array:
+    """The output in the tensor that the operator writes a part of."""
     if operator.destination is None:
         return output
     whole = np.full(operator.written, 0, output.dtype)

@@ -54,7 +54,7 @@ def build_fallback(job: JobContext, golden: GoldenData) -> Fallback | None:
         built = build(plan, target)
         tuned = sum(item.result.best is not None for item in chosen)
         expected_s = sum(item.task.weight * (item.winner.seconds or 0.0) for item in chosen)
-        exact = replace(golden, rtol=golden_rtol(graph, target))
+        exact = replace(golden, rtol=golden_rtol(graph, target, golden))
         model = LoadedModel(built.code, built.variant, exact)
         latency = measure_model(model, job.session, expected_s=expected_s)
         if isinstance(latency, MeasureFailure):

@@ -16,9 +16,11 @@ from toolkit.measure.comparison import Comparison, compare
 from toolkit.measure.session import Session, put_again
 from toolkit.model.graph import Array, Graph, Value
 from toolkit.model.reference import run_reference
+from toolkit.model.roundings import rounding_spread
 from toolkit.model_job.options import Latency
 
 SYMBOL = "tfb_model"
+WIDEST_RTOL = 0.5  # a bundle's has to be below 1; so much says that a model is not all wrong
 PAIRS = 16  # at most: blocks of runs of either model, in turn: one that is disturbed hides no difference yet
 LOOKS = (10, PAIRS)  # after so many pairs a clear verdict ends the comparison; of fewer than 10 there is none
 MEASURED_S = 2.0  # that many seconds of single runs of a model, between the two numbers of runs in a block
@@ -29,10 +31,16 @@ WARMUP = 3  # runs of a block that are not counted, the first one among them
 TIMEOUT_S = 60.0
 
 
-def golden_rtol(graph: Graph, target: Target) -> float:
-    """What a model's outputs may differ by: half floats count wherever it has them."""
+def golden_rtol(graph: Graph, target: Target, golden: GoldenData) -> float:
+    """What a model's outputs may differ by: half floats count wherever it has them, and what its roundings to
+    integers make of the last bits of floats."""
     dtypes = {value.dtype for value in graph.values.values()} | {target.storage}
-    return max(rtol for dtype, rtol in GOLDEN_RTOL.items() if dtype in {*dtypes, "float32"})
+    rtol = max(rtol for dtype, rtol in GOLDEN_RTOL.items() if dtype in {*dtypes, "float32"})
+    inputs, outputs = (
+        dict(zip(names, arrays, strict=True))
+        for names, arrays in ((graph.inputs, golden.inputs), (graph.outputs, golden.outputs))
+    )
+    return max(rtol, min(WIDEST_RTOL, rounding_spread(graph, inputs, outputs)))
 
 
 def golden_data(graph: Graph, rng: np.random.Generator) -> GoldenData:

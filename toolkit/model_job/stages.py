@@ -93,7 +93,7 @@ def prepare(job: JobContext) -> Baseline:
         running.summary = f"{len(plan.kernels)} kernels with default schedules"
     with stage("reference", job.on_event) as running:
         golden = golden_data(job.model, np.random.default_rng(job.options.tuning.seed))
-        golden = replace(golden, rtol=golden_rtol(job.model, job.target))
+        golden = replace(golden, rtol=golden_rtol(job.model, job.target, golden))
         running.summary = f"{len(golden.inputs)} inputs, {len(golden.outputs)} outputs by numpy"
     kernels_s, library_s, put_s = np.diff(times_s).tolist()
     fallback = build_fallback(job, golden)

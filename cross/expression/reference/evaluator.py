@@ -13,7 +13,7 @@ temporaries stay small.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,6 +28,7 @@ from cross.expression.language.tensor import Axis, Read, Reduce, Tensor
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, Term, walk
 from cross.expression.reference.contraction import BLOCK_ELEMENTS, contract
 from cross.expression.reference.strided import blocks, read_view, working_dtype
+from cross.expression.reference.ties import nudged, nudged_stages
 
 Array = NDArray[Any]
 
@@ -43,11 +44,15 @@ def evaluate(
     *,
     fast: bool = True,
     block_elements: int | None = None,
+    direction: float = 0.0,
+    inexact: Collection[Tensor] = (),
 ) -> Array:
     """The operator's output, in the output's shape and dtype.
 
     `inputs` are in the operator's order. `fast` allows matrix products for sums of products; `block_elements`
-    bounds the temporaries (None: sizes that fit the caches and a small machine's memory).
+    bounds the temporaries (None: sizes that fit the caches and a small machine's memory). A `direction` of 1
+    or -1 moves floats up or down before they are rounded to integers, by what those may be wrong that depend
+    on who computes them (ties.py), `inexact` ones of the inputs among them.
 
     Raises:
         ExpressionError: an input's shape or dtype is not the operator's, or an index leaves its tensor in a
@@ -55,13 +60,15 @@ def evaluate(
     """
     memory = dict(zip(operator.inputs, _checked(operator, inputs), strict=True))
     stepwise = _stepwise(operator)
+    moved = nudged_stages(operator, inexact) if direction else ()
     last_use = {read.tensor: step for step, stage in enumerate(operator.stages) for read in reads(stage)}
     with np.errstate(all="ignore"):
         for step, stage in enumerate(operator.stages):
             result = contract(stage, memory, block_elements or BLOCK_ELEMENTS) if fast else None
             if result is None:
                 elements = block_elements or TERM_BLOCK_ELEMENTS
-                result = _evaluate_stage(stage, memory, elements, stepwise=stage in stepwise)
+                by = direction if stage in moved else 0.0
+                result = _evaluate_stage(stage, memory, elements, stepwise=stage in stepwise, direction=by)
             memory[stage] = result
             for tensor in [tensor for tensor in memory if last_use.get(tensor, -1) == step]:
                 del memory[tensor]
@@ -94,6 +101,7 @@ class _Block(msgspec.Struct, frozen=True):
     box: tuple[slice, ...]
     memory: Mapping[Tensor, Array]
     stepwise: bool  # every float is rounded to its dtype
+    direction: float  # in which what is rounded to integers is moved
 
     def index(self, axis: Axis) -> Array:
         """The axis's values, along its own dimension."""
@@ -117,7 +125,7 @@ def _stepwise(operator: Operator) -> set[Tensor]:
 
 
 def _evaluate_stage(
-    stage: Tensor, memory: Mapping[Tensor, Array], block_elements: int, *, stepwise: bool
+    stage: Tensor, memory: Mapping[Tensor, Array], block_elements: int, *, stepwise: bool, direction: float
 ) -> Array:
     """A computed tensor in its working dtype."""
     axes = (*stage.axes, *stage.reduce_axes)
@@ -128,7 +136,7 @@ def _evaluate_stage(
     assert body is not None
     inner = body.body if isinstance(body, Reduce) else body
     for box in blocks([axis.extent for axis in axes], block_elements):
-        block = _Block(stage, axes, box, memory, stepwise and not isinstance(body, Reduce))
+        block = _Block(stage, axes, box, memory, stepwise and not isinstance(body, Reduce), direction)
         lengths = [cut.stop - cut.start for cut in box]
         value = np.broadcast_to(_value(inner, block, None), lengths)
         place = result[box[:space]]
@@ -160,6 +168,8 @@ def _value(term: Term, block: _Block, mask: Array | None) -> Array:
                 operands = [
                     _cast(value, part.dtype) for value, part in zip(operands, term.parts, strict=True)
                 ]
+            if name == "round" and block.direction:
+                operands = [nudged(operands[0], term.dtype, block.direction)]
             return _stepped(np.asarray(OPERATIONS[name].numpy(*operands)), term, block)
         case Cast(dtype, value):
             return _cast(_cast(_value(value, block, mask), value.dtype), dtype)

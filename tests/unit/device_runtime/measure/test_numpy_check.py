@@ -70,3 +70,32 @@ def test_every_type_can_be_compared(dtype: str) -> None:
     got = np.array([0, 1, 0, 0]).astype(dtype)
     assert compared(want, want) == Difference(0.0, 1.0, -1, 0)
     assert compared(got, want) == Difference(1.0, 1.0, 2, 0)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "int64"])
+def test_between_bounds(library: ctypes.CDLL, dtype: str) -> None:
+    """Both comparisons say how far the farthest element lies outside of its bounds, and where."""
+    rng = np.random.default_rng(3)
+    least = rng.integers(20, 90, 1000).astype(dtype)
+    most = (least + rng.integers(0, 3, 1000)).astype(dtype)
+    want = np.concatenate([least, most])
+
+    def both(got: NDArray[np.generic]) -> list[Difference]:
+        regions = region(got), region(want)
+        addresses = (item.address for item in regions)
+        return [
+            compare(library, dtype, *addresses, got.size, bounds=True),
+            difference(dtype, *regions, got.size, bounds=True),
+        ]
+
+    for right in (least, most, ((least.astype(np.int64) + most) // 2).astype(dtype)):
+        assert {(item.max_abs_error, item.not_finite, item.worst_index) for item in both(right)} == {
+            (0, 0, -1)
+        }
+    below, above = least.copy(), most.copy()
+    below[[130, 777]] -= np.array([1, 9], dtype)
+    above[[0, 999]] += np.array([2, 7], dtype)
+    for found, error, index in ((below, 9, 777), (above, 7, 999)):
+        for item in both(found):
+            assert (item.max_abs_error, item.worst_index) == (error, index)
+            assert not item.within(0.0)

@@ -13,6 +13,10 @@ from msgspec.structs import replace
 from boards.board import load
 from boards.description import MeasureDefaults
 from cross.errors import ScheduleError
+from cross.expression import Operator, cast, compute, placeholder, reduce_axis
+from cross.expression import sum as sum_of
+from cross.expression.language.terms import call
+from cross.expression.reference import evaluate
 from cross.loopnest.nodes import LoopNest
 from cross.loopnest.program import Programs
 from cross.schedule.cpu_sketch import cpu_space
@@ -102,6 +106,32 @@ def test_the_request_carries_the_data_as_the_kernel_wants_it(builder: Builder) -
         uploaded = [board.objects[more[place]] for more in (alone, *together)]
         assert uploaded[0] == wanted[0].tobytes()
         assert b"".join(uploaded) == b"".join(array.tobytes() for array in wanted)
+
+
+def test_roundings_of_sums_are_uploaded_with_their_bounds(builder: Builder) -> None:
+    """Of every set the least right integers, then the largest; most elements have one right answer."""
+    x, k = placeholder((512, 64), "x"), reduce_axis(64, "k")
+    sums = compute((512,), lambda i: sum_of(x[i, k], k), name="sums")
+    rounded = compute((512,), lambda i: cast("int32", call("round", sums[i])), name="rounded")
+    operator = Operator("rounded", (x,), rounded)
+    programs, board = Programs(cpu_space(operator, TARGET)), NotedBoard()
+    (measured,) = LiveRunner(programs, builder, board).prepare(
+        programs.space.batch([programs.space.default()])
+    )
+    (request,) = board.requests
+    data = trial_data(operator, np.random.default_rng(0))
+    assert measured.cost_s == 2e-3
+    assert [buffer.bounds for buffer in request.buffers] == [False, True]
+    uploaded = b"".join(board.objects[shas[1]] for shas in request.data_sets)
+    expected = []
+    for item in data:
+        assert item.most is not None and (item.expected <= item.most).all()
+        nearest = evaluate(operator, item.inputs)
+        assert (item.expected <= nearest).all() and (nearest <= item.most).all()
+        assert (item.most - item.expected <= 1).all() and (item.most == item.expected).mean() > 0.9
+        expected += [item.expected, item.most]
+    assert uploaded == b"".join(array.tobytes() for array in expected)
+    assert any((item.expected < item.most).any() for item in data if item.most is not None)
 
 
 @pytest.mark.parametrize(
