@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -87,6 +87,7 @@ def prepared(path: Path) -> Any:
         cleaned.write_bytes(given.SerializeToString())
         quant_pre_process(str(cleaned), str(simplified), skip_symbolic_shape=True)
         model = onnx.load(str(simplified))
+    _rename_added(model, weights)
     names: set[str] = set()
     for number, node in enumerate(model.graph.node):
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
@@ -96,6 +97,30 @@ def prepared(path: Path) -> Any:
             node.name = f"{node.name}#{number}"
         names.add(node.name)
     return model
+
+
+def _rename_added(model: Any, weights: Collection[str]) -> None:
+    """Give the weights that ONNX Runtime added names that it does not give.
+
+    Where it simplifies the model once more, it adds others, and refuses the model if their names are taken
+    (1.32: the shapes behind a MatMul and an Add that it makes a Gemm).
+    """
+    tensors = model.graph.initializer
+    added = {item.name: f"{item.name}_simplified" for item in tensors if item.name not in weights}
+    for item in tensors:
+        item.name = added.get(item.name, item.name)
+    _rename(model.graph, added)
+
+
+def _rename(graph: Any, names: Mapping[str, str]) -> None:
+    """Rename values of a graph (onnx.GraphProto) that it and the graphs in it read."""
+    for item in graph.value_info:
+        item.name = names.get(item.name, item.name)
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        for attribute in node.attribute:
+            for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ())):
+                _rename(inner, names)
 
 
 def inputs_of(model: Any) -> list[InputSpec]:

@@ -15,9 +15,12 @@ from click.testing import CliRunner, Result
 from onnx import numpy_helper
 
 import toolkit
+from benchmarks.networks import write
 from tests.onnx_models import model, node, save
 from toolkit.cli.main import main
 from toolkit.errors import InputError, MissingExtra
+from toolkit.quantization.quantizer import prepared
+from toolkit.quantization.sessions import ModelSession
 
 SHAPE = (1, 3, 16, 16)
 Array = Any
@@ -105,6 +108,20 @@ def test_layers_are_left_in_floats_until_the_noise_is_low(folder: Path) -> None:
     assert {item.name for item in hurt[: len(left)]} == set(left), "those that hurt most"
     with pytest.raises(InputError, match="hold for no model"):
         quantized(folder, "d.onnx", until_sqnr_db=300.0)
+
+
+def test_a_network_that_onnxruntime_simplifies_twice(tmp_path: Path) -> None:
+    """The first time it makes Gemms of some products of a transformer, the second time of those around its
+    attention, too: the names of the shapes behind them met, and it refused the model."""
+    path = write("bert", tmp_path / "bert.onnx", 0, 16)
+    simplified = prepared(path)
+    assert any(item.op_type == "Gemm" for item in simplified.graph.node)
+    feeds = {"input": np.random.default_rng(0).normal(0, 1, (1, 16, 256)).astype(np.float32)}
+    names = [item.name for item in simplified.graph.output]
+    found = ModelSession(simplified, names).run(feeds)
+    expected = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(names, feeds)
+    for name, array in zip(names, expected, strict=True):
+        np.testing.assert_allclose(found[name], array, atol=1e-4)
 
 
 def test_narrow_weights_stay_within_63_and_reach_it(folder: Path) -> None:
