@@ -169,6 +169,14 @@ BYTE_PRODUCTS: Final = frozenset({"dot4", "sdot4", "wide_dot2", *WEIGHT_BOUNDS, 
 UNSIGNED_DATA: Final = frozenset({"dot4", "narrow_dot4", "dot8"})
 """Those whose first operand's bytes have no sign."""
 
+
+def numbers_in(function: str) -> tuple[str, str]:
+    """The dtypes of the numbers in the words of either operand of one of BYTE_PRODUCTS."""
+    if function == "wide_dot2":
+        return "int16", "int16"
+    return "uint8" if function in UNSIGNED_DATA else "int8", "int8"
+
+
 _UNEVEN = "({0} % {1} != 0 && ({0} < 0) != ({1} < 0))"  # in C: 1 where a quotient was rounded up, else 0
 _erf_of_each = np.frompyfunc(math.erf, 1, 1)
 # Circular and hyperbolic functions and inverses. C libraries, OpenCL and CUDA have all of them, right to

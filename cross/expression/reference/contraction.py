@@ -1,6 +1,7 @@
 """The reference's fast path: a sum of products of two affine reads, as matrix products.
 
-Convolutions, matrix products, batched and depthwise ones all have this form. Axes fall into four groups:
+Convolutions, matrix products, batched and depthwise ones all have this form; where words hold several numbers
+(BYTE_PRODUCTS), the numbers of a word are one more summed axis. Axes fall into four groups:
 batch (space, in both reads), rows (space, in the first), columns (space, in the second) and the summed ones.
 Each block of the first read is copied to [batch, rows, summed] (for a convolution this is im2col), of the
 second to [batch, summed, columns], and the rest is BLAS in float64.
@@ -15,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.expression.language.tensor import Read, Reduce, Tensor
-from cross.expression.language.terms import Binary, Cast, Term
+from cross.expression.language.operations import BYTE_PRODUCTS, numbers_in
+from cross.expression.language.tensor import Axis, AxisKind, Read, Reduce, Tensor
+from cross.expression.language.terms import Binary, Call, Cast, Term
 from cross.expression.reference.strided import blocks, read_view, working_dtype
 
 Array = NDArray[Any]
@@ -27,15 +29,21 @@ _EXACT = 2**53  # float64 holds every integer up to here
 
 def contract(stage: Tensor, memory: Mapping[Tensor, Array], block_elements: int) -> Array | None:
     """A computed tensor in its working dtype; None when it has not the form, or not exactly in float64."""
-    factors = _factors(stage)
-    if factors is None:
+    if (form := _factors(stage)) is None:
         return None
+    function, reads = form
     axes = (*stage.axes, *stage.reduce_axes)
+    arrays, indices = [memory[read.tensor] for read in reads], [read.indices for read in reads]
+    if function:
+        dtypes = numbers_in(function)
+        arrays = [_numbers(array, dtype) for array, dtype in zip(arrays, dtypes, strict=True)]
+        number = Axis("number", arrays[0].shape[-1], AxisKind.REDUCE)
+        axes, indices = (*axes, number), [(*item, number) for item in indices]
     whole = [slice(0, axis.extent) for axis in axes]
-    left, right = (read_view(memory[read.tensor], read.indices, axes, whole) for read in factors)
+    left, right = (read_view(*item, axes, whole) for item in zip(arrays, indices, strict=True))
     if left is None or right is None:
         return None
-    summed = math.prod(axis.extent for axis in stage.reduce_axes)
+    summed = math.prod(axis.extent for axis in axes[len(stage.axes) :])
     if working_dtype(stage.dtype).kind != "f" and not _is_exact(left, right, summed):
         return None
     result = _matrix_products(left, right, len(stage.axes), block_elements)
@@ -51,13 +59,22 @@ def contract(stage: Tensor, memory: Mapping[Tensor, Array], block_elements: int)
     return np.array(np.broadcast_to(result, stage.shape), order="C")
 
 
-def _factors(stage: Tensor) -> tuple[Read, Read] | None:
+def _factors(stage: Tensor) -> tuple[str, tuple[Read, Read]] | None:
+    """The reads whose products are added up, and which of BYTE_PRODUCTS makes them; "": a multiplication."""
     match stage.body:
         case Reduce("sum", Binary("*", left, right), _):
-            reads = _read(left), _read(right)
-            if reads[0] is not None and reads[1] is not None:
-                return reads[0], reads[1]
-    return None
+            function, reads = "", (_read(left), _read(right))
+        case Reduce("sum", Call(function, (Read() as left, Read() as right)), _) if function in BYTE_PRODUCTS:
+            return function, (left, right)
+        case _:
+            return None
+    return (function, (reads[0], reads[1])) if reads[0] is not None and reads[1] is not None else None
+
+
+def _numbers(words: Array, dtype: str) -> Array:
+    """The numbers in words, in a last dimension of their own, the one in the lowest bits first."""
+    little = np.ascontiguousarray(words, words.dtype.newbyteorder("<"))
+    return little.view(np.dtype(dtype).newbyteorder("<")).reshape(*words.shape, -1)
 
 
 def _read(term: Term) -> Read | None:

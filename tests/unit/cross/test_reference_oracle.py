@@ -40,9 +40,9 @@ from cross.expression.families.pool import pool2d, reduce
 from cross.expression.families.window import Window
 from cross.expression.language.dtypes import FLOATS
 from cross.expression.language.operations import BITS as SAME_BITS
-from cross.expression.language.operations import TRIGONOMETRY
-from cross.expression.language.tensor import Axis, Read, Reduce
-from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Select, Term
+from cross.expression.language.operations import BYTE_PRODUCTS, OPERATIONS, TRIGONOMETRY
+from cross.expression.language.tensor import Axis, Read, Reduce, reads_in
+from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Select, Term, call
 from cross.expression.reference import evaluate
 from cross.expression.reference.contraction import contract
 from cross.expression.reference.strided import blocks
@@ -276,6 +276,33 @@ def test_products_of_narrow_integers_are_exact(narrow: str, wide: str) -> None:
     check(output, x, y)
     arrays = {x: np.ones(x.shape, narrow), y: np.ones(y.shape, narrow)}
     assert contract(output, arrays, 1000) is not None
+
+
+@pytest.mark.parametrize("function", sorted(BYTE_PRODUCTS))
+def test_sums_of_products_of_the_numbers_in_words(function: str) -> None:
+    """Of a matrix product, and of a convolution with strides: as matrix products, and word by word."""
+    word = OPERATIONS[function].only
+    rng = np.random.default_rng(3)
+    x, y = placeholder((2, 9, 6), "x", word), placeholder((3, 6, 5), "y", word)
+    k, w = reduce_axis(6, "k"), reduce_axis(3, "w")
+    outputs = (
+        compute((2, 9, 5), lambda n, i, j: sum(call(function, x[n, i, k], y[1, k, j]), k)),
+        compute((2, 4, 5), lambda n, i, j: sum(call(function, x[n, 2 * i + w, k], y[w, k, j]), (w, k))),
+        compute((2, 9), lambda n, i: sum(call(function, x[n, i, k], x[n, i, k]), k)),
+    )
+    limits = np.iinfo(word)
+    for output in outputs:
+        for low, high in ((limits.min, limits.max), (limits.min, limits.min), (-1, -1)):
+            arrays = {item: rng.integers(low, high, item.shape, word, endpoint=True) for item in (x, y)}
+            operands = [item for item in (x, y) if item in {read.tensor for read in reads_in(output.body)}]
+            operator = Operator("words", tuple(operands), output)
+            inputs = [arrays[item] for item in operands]
+            assert contract(output, arrays, 1000) is not None
+            expected = evaluate(operator, inputs, fast=False)
+            for block_elements in (None, 7):
+                found = evaluate(operator, inputs, block_elements=block_elements)
+                assert found.dtype == np.int32
+                np.testing.assert_array_equal(found, expected)
 
 
 def test_floor_division_and_remainder_as_index() -> None:
