@@ -104,26 +104,33 @@ def _erf(value: Any) -> Any:
     return np.asarray(_erf_of_each(value)).astype(np.asarray(value).dtype)[()]
 
 
-def _dot(words: Any, weights: Any, data: str = "i1", known: str = "i1") -> Any:
-    """The sum of the products of the numbers in two integers each, of the dtypes `data` and `known`."""
-    left, right = (np.array(item, order="C") for item in (words, weights))
-    left, right = (item.astype(item.dtype.newbyteorder("<"))[..., None] for item in (left, right))
-    products = left.view(f"<{data}").astype(np.int32) * right.view(f"<{known}")
-    return products.sum(-1, dtype=np.int32)[()]
+def numbers_of(words: Any, dtype: str) -> Any:
+    """The numbers of a dtype in words, in a last dimension of their own, the one in the lowest bits first."""
+    words = np.asarray(words)
+    little = np.array(words, words.dtype.newbyteorder("<"), order="C")
+    return little[..., None].view(np.dtype(dtype).newbyteorder("<"))
 
 
-def _dot_of_bytes(words: Any, weights: Any) -> Any:
-    """`_dot` of bytes without sign and bytes with one."""
-    return _dot(words, weights, "u1")
+def numbers_in(function: str) -> tuple[str, str]:
+    """The dtypes of the numbers in the words of either operand of one of BYTE_PRODUCTS."""
+    if function == "wide_dot2":
+        return "int16", "int16"
+    return "uint8" if function in UNSIGNED_DATA else "int8", "int8"
 
 
-def _dot_of_pairs(words: Any, weights: Any) -> Any:
-    """`_dot` of 16-bit numbers with signs."""
-    return _dot(words, weights, "i2", "i2")
+def _dot(function: str) -> Callable[[Any, Any], Any]:
+    """One of BYTE_PRODUCTS: the sum of the products of the numbers in two words each."""
+
+    def dot(words: Any, weights: Any) -> Any:
+        data, known = numbers_in(function)
+        products = numbers_of(words, data).astype(np.int32) * numbers_of(weights, known)
+        return products.sum(-1, dtype=np.int32)[()]
+
+    return dot
 
 
 def _by_shifts(call: Callable[..., Any], words: Any, weights: Any, signed: bool = True) -> Any:
-    """`_dot` of the bytes of int32 by shifts."""
+    """The sum of the products of the bytes of int32, by shifts."""
     total: Any = None
     for shift in (0, 8, 16, 24):
         byte = call("&", call(">>", words, shift), 255)
@@ -136,22 +143,22 @@ def _by_shifts(call: Callable[..., Any], words: Any, weights: Any, signed: bool 
 
 
 def _pairs_by_shifts(call: Callable[..., Any], words: Any, weights: Any) -> Any:
-    """`_dot_of_pairs` by shifts."""
+    """`wide_dot2` by shifts."""
     low = [call(">>", call("<<", item, 16), 16) for item in (words, weights)]
     high = [call(">>", item, 16) for item in (words, weights)]
     return call("+", call("*", *low), call("*", *high))
 
 
-def _eights(name: str, numpy: Callable[..., Any]) -> Operation:
+def _eights(name: str) -> Operation:
     """The products of eight bytes of each of two int64, which LLVM code has only."""
     kinds = ("signed",)
-    return Operation(name=name, arity=2, kinds=kinds, only="int64", result="int32", numpy=numpy, cost=15)
+    return Operation(name=name, arity=2, kinds=kinds, only="int64", result="int32", numpy=_dot(name), cost=15)
 
 
 def _pairs(name: str) -> Operation:
     """A row of `BYTE_BOUNDS`: the products of two bytes of each of two int16, which LLVM code has only."""
     kinds = ("signed",)
-    return Operation(name=name, arity=2, kinds=kinds, only="int16", result="int32", numpy=_dot, cost=3)
+    return Operation(name=name, arity=2, kinds=kinds, only="int16", result="int32", numpy=_dot(name), cost=3)
 
 
 BYTE_BOUNDS: Final = {"dot2": 128, "dot2x2": 127, "dot2x4": 63}
@@ -168,14 +175,6 @@ BYTE_PRODUCTS: Final = frozenset({"dot4", "sdot4", "wide_dot2", *WEIGHT_BOUNDS, 
 """Sums of products of the numbers that words hold: bytes; of `wide_dot2` bytes widened to 16 bits."""
 UNSIGNED_DATA: Final = frozenset({"dot4", "narrow_dot4", "dot8"})
 """Those whose first operand's bytes have no sign."""
-
-
-def numbers_in(function: str) -> tuple[str, str]:
-    """The dtypes of the numbers in the words of either operand of one of BYTE_PRODUCTS."""
-    if function == "wide_dot2":
-        return "int16", "int16"
-    return "uint8" if function in UNSIGNED_DATA else "int8", "int8"
-
 
 _UNEVEN = "({0} % {1} != 0 && ({0} < 0) != ({1} < 0))"  # in C: 1 where a quotient was rounded up, else 0
 _erf_of_each = np.frompyfunc(math.erf, 1, 1)
@@ -266,24 +265,23 @@ OPERATIONS: Final = {
             expansion=lambda call, x: 1.0 / (1.0 + call("exp", -x)),
         ),
         Operation(
-            name="dot4", arity=2, kinds=("signed",), only="int32", cost=7, numpy=_dot_of_bytes,
+            name="dot4", arity=2, kinds=("signed",), only="int32", cost=7, numpy=_dot("dot4"),
             expansion=lambda call, x, w: _by_shifts(call, x, w, signed=False),
         ),
         Operation(
-            name="narrow_dot4", arity=2, kinds=("signed",), only="int32", cost=7, numpy=_dot_of_bytes,
+            name="narrow_dot4", arity=2, kinds=("signed",), only="int32", cost=7, numpy=_dot("narrow_dot4"),
             expansion=lambda call, x, w: _by_shifts(call, x, w, signed=False),
         ),
         Operation(
-            name="wide_dot2", arity=2, kinds=("signed",), only="int32", cost=3, numpy=_dot_of_pairs,
+            name="wide_dot2", arity=2, kinds=("signed",), only="int32", cost=3, numpy=_dot("wide_dot2"),
             expansion=_pairs_by_shifts,
         ),
         Operation(
-            name="sdot4", arity=2, kinds=("signed",), only="int32", numpy=_dot, cost=7,
+            name="sdot4", arity=2, kinds=("signed",), only="int32", numpy=_dot("sdot4"), cost=7,
             expansion=_by_shifts,
         ),
         *map(_pairs, BYTE_BOUNDS),
-        _eights("dot8", _dot_of_bytes),
-        _eights("sdot8", _dot),
+        *map(_eights, sorted(EIGHTS)),
     )
 }  # fmt: skip
 """All rows by name."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.expression.language.operations import BYTE_PRODUCTS, numbers_in
+from cross.expression.language.operations import BYTE_PRODUCTS, numbers_in, numbers_of
 from cross.expression.language.tensor import Axis, AxisKind, Read, Reduce, Tensor
 from cross.expression.language.terms import Binary, Call, Cast, Term
 from cross.expression.reference.strided import blocks, read_view, working_dtype
@@ -36,7 +36,7 @@ def contract(stage: Tensor, memory: Mapping[Tensor, Array], block_elements: int)
     arrays, indices = [memory[read.tensor] for read in reads], [read.indices for read in reads]
     if function:
         dtypes = numbers_in(function)
-        arrays = [_numbers(array, dtype) for array, dtype in zip(arrays, dtypes, strict=True)]
+        arrays = [numbers_of(array, dtype) for array, dtype in zip(arrays, dtypes, strict=True)]
         number = Axis("number", arrays[0].shape[-1], AxisKind.REDUCE)
         axes, indices = (*axes, number), [(*item, number) for item in indices]
     whole = [slice(0, axis.extent) for axis in axes]
@@ -69,12 +69,6 @@ def _factors(stage: Tensor) -> tuple[str, tuple[Read, Read]] | None:
         case _:
             return None
     return (function, (reads[0], reads[1])) if reads[0] is not None and reads[1] is not None else None
-
-
-def _numbers(words: Array, dtype: str) -> Array:
-    """The numbers in words, in a last dimension of their own, the one in the lowest bits first."""
-    little = np.ascontiguousarray(words, words.dtype.newbyteorder("<"))
-    return little.view(np.dtype(dtype).newbyteorder("<")).reshape(*words.shape, -1)
 
 
 def _read(term: Term) -> Read | None:
