@@ -102,6 +102,7 @@ DTYPE_BYTES = {
     "uint64": 8,
     "bool": 1,
 }
+HALF_FLOATS = ("bfloat16", "float16")
 UNWRITTEN_FLOAT, UNWRITTEN_INTEGER = 0xFF, 0xA5  # bytes of a NaN, and of an unlikely number
 DRIVERS = ("cpu", *LANGUAGES)
 CORE_ID = between(0, 4095)
@@ -146,8 +147,8 @@ class Greeting(Message):
 class BufferRequest(Message):
     """One kernel argument: `sha` names an input's data, or an output's expected data ("": not checked).
 
-    With `bounds` the expected data of an output of integers are the least numbers that are right, and then
-    the largest ones.
+    With `bounds` the expected data of an output are the least numbers that are right, and then the largest
+    ones; half floats have none.
     """
 
     role: str = entry(one_of(("input", "output")))
@@ -174,8 +175,10 @@ class BufferRequest(Message):
             raise unexpected("'elements'", f"at most {MAX_BUFFER_BYTES} bytes of them", found.elements)
         if found.sha or found.role == "input":
             checked(found.sha, str, SHA256, "'sha'")
-        if found.bounds and (found.role == "input" or "float" in found.dtype):
-            raise unexpected("'bounds'", "them for outputs of integers only", f"{found.role} {found.dtype}")
+        if found.bounds and (found.role == "input" or found.dtype in HALF_FLOATS):
+            raise unexpected(
+                "'bounds'", "them for outputs, not of half floats", f"{found.role} {found.dtype}"
+            )
         return found
 
 

@@ -9,7 +9,7 @@ from typing import Any, Dict, Literal, Sequence, Tuple
 
 from device_runtime.protocol import BufferRequest
 
-PART = 128  # elements that are compared at once where most are expected to be the same
+PART = 128  # elements of both bounds that are compared at once
 FLOOR = 1e-30  # of the allowed error, so that an expected zero may be a denormal
 NATIVE = {
     "bfloat16": "tfb_compare_bf16",
@@ -18,7 +18,7 @@ NATIVE = {
     "float64": "tfb_compare_f64",
     "int32": "tfb_compare_i32",
 }
-Format = Literal["b", "B", "h", "H", "i", "I", "q", "Q"]
+Format = Literal["b", "B", "h", "H", "i", "I", "q", "Q", "f", "d"]
 FORMATS: Dict[str, Format] = {
     "int8": "b",
     "uint8": "B",
@@ -29,6 +29,8 @@ FORMATS: Dict[str, Format] = {
     "int64": "q",
     "uint64": "Q",
     "bool": "B",
+    "float32": "f",
+    "float64": "d",
 }
 
 
@@ -88,12 +90,13 @@ def compare(
 ) -> Difference:
     """Compare two buffers of a dtype of the protocol; ValueError for a native comparison that refuses.
 
-    With `bounds` the second one has the least integers that are right, and then the largest.
+    With `bounds` the second one has the least numbers that are right, and then the largest.
     """
     if not elements:
         return Difference(0.0, 0.0, -1, 0)
     if bounds:
-        return _compare_bounds(FORMATS[dtype], got_address, want_address, elements)
+        right = _nearest(FORMATS[dtype], got_address, want_address, elements)
+        want_address = ctypes.addressof(right)
     if dtype not in NATIVE:
         return _compare_integers(FORMATS[dtype], got_address, want_address, elements)
     function = getattr(library, NATIVE[dtype])
@@ -106,7 +109,28 @@ def compare(
     return Difference(found.max_abs_error, found.max_abs_reference, found.worst_index, found.not_finite)
 
 
-def _view(code: Format, address: int, elements: int) -> memoryview:
+def _nearest(code: Format, got_address: int, bounds_address: int, elements: int) -> Any:
+    """The right numbers nearest to those that were written, as a buffer of ctypes; of a NaN the least one.
+
+    Few elements have two bounds: most parts of both are the same bytes, and take no look at each element.
+    """
+    size = struct.calcsize(code)
+    bounds = _view("B", bounds_address, 2 * elements * size)
+    least, most = bounds[: elements * size], bounds[elements * size :]
+    right = (ctypes.c_char * (elements * size)).from_buffer_copy(least)
+    nearest, got = (_view(code, address, elements) for address in (ctypes.addressof(right), got_address))
+    for start in range(0, elements, PART):
+        part = slice(start * size, (start + PART) * size)
+        if least[part] == most[part]:
+            continue
+        for place, high in enumerate(most[part].cast(code), start):
+            if got[place] > nearest[place]:
+                nearest[place] = min(got[place], high)
+    return right
+
+
+def _view(code: Format, address: int, elements: int) -> Any:
+    """Elements at an address as a memoryview."""
     size_bytes = elements * struct.calcsize(code)
     return memoryview((ctypes.c_char * size_bytes).from_address(address)).cast("B").cast(code)
 
@@ -118,23 +142,3 @@ def _compare_integers(code: Format, got_address: int, want_address: int, element
         return Difference(0.0, reference, -1, 0)
     error, index = max((abs(a - b), -i) for i, (a, b) in enumerate(zip(got, want)))
     return Difference(float(error), reference, -index, 0)
-
-
-def _compare_bounds(code: Format, got_address: int, want_address: int, elements: int) -> Difference:
-    """As for integers, with the distance from the nearer bound as the error of an element.
-
-    Few elements have two bounds, so most parts equal their lower ones and need no look at each element.
-    """
-    got, want = _view(code, got_address, elements), _view(code, want_address, 2 * elements)
-    reference = float(max(abs(min(want)), abs(max(want))))
-    error, index = 0, -1
-    for start in range(0, elements, PART):
-        found, least = got[start : start + PART], want[start : start + PART]
-        if found == least:
-            continue
-        most = want[elements + start : elements + start + PART]
-        for place, (number, low, high) in enumerate(zip(found, least, most)):
-            apart = max(low - number, number - high)
-            if apart > error:
-                error, index = apart, start + place
-    return Difference(float(error), reference, index, 0)

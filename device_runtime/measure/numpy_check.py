@@ -22,9 +22,9 @@ def difference(dtype: str, got: Region, want: Region, elements: int, bounds: boo
     stored = "uint16" if dtype == "bfloat16" else dtype
     left = numpy.frombuffer(got.memory, stored, elements)
     right = numpy.frombuffer(want.memory, stored, elements)
-    if bounds:  # the nearest number that is right
+    if bounds:  # the nearest right numbers, of a NaN the least one
         most = numpy.frombuffer(want.memory, stored, 2 * elements)[elements:]
-        right = numpy.clip(left, right, most)
+        right = numpy.where(left > right, numpy.minimum(left, most), right)
     if dtype == "bfloat16":  # the upper half of a float32
         left, right = ((item.astype("uint32") << 16).view("float32") for item in (left, right))
     error = reference = 0.0

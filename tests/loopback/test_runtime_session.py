@@ -147,6 +147,8 @@ def test_integers_may_lie_between_bounds(
 def test_impossible_requests_are_refused(shared_session: Session, kernels: Kernels) -> None:
     right = kernels.request("right")
     too_long = dataclasses.replace(right, timing=Timing(min_repeat_ms=1e9))
+    half = BufferRequest("output", "float16", ELEMENTS, kernels.expected)
+    halves = dataclasses.replace(right, buffers=(right.buffers[0], half))
     bits = BufferRequest("output", "float8_e5m2", ELEMENTS, kernels.expected)
     unknown = dataclasses.replace(right, buffers=(right.buffers[0], bits))
     wrong_size = BufferRequest("output", "float32", ELEMENTS + 1, kernels.expected)
@@ -157,11 +159,11 @@ def test_impossible_requests_are_refused(shared_session: Session, kernels: Kerne
         (longer, "has 4096 bytes, the buffer it is for 4100"),
         (
             _bounded(right, "input"),
-            "'bounds': expected them for outputs of integers only, found 'input float32'",
+            "'bounds': expected them for outputs, not of half floats, found 'input float32'",
         ),
         (
-            _bounded(right, "output"),
-            "'bounds': expected them for outputs of integers only, found 'output float32'",
+            _bounded(halves, "output"),
+            "'bounds': expected them for outputs, not of half floats, found 'output float16'",
         ),
         (dataclasses.replace(right, symbol="no symbol"), "expected a C identifier"),
         (dataclasses.replace(right, timeout_s=1e6), "'timeout_s': expected 0.001 to 600"),

@@ -32,8 +32,8 @@ from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, Read, Reduce, Tensor, reads_in
 from cross.expression.language.terms import Call, Term, walk
 from cross.expression.reference import evaluate
-from cross.expression.reference.ties import rounds_inexactly
-from device_runtime.protocol import unwritten_byte
+from cross.expression.reference.ties import nudged_stages
+from device_runtime.protocol import HALF_FLOATS, unwritten_byte
 
 Array = NDArray[Any]
 
@@ -68,8 +68,8 @@ CONSTANT_BYTES: Final = 16 << 10  # of one constant in several sets: each packin
 class TrialData(msgspec.Struct, frozen=True):
     """One run of an operator: inputs in its order, and what the last argument of its program must be then.
 
-    `most`: of integers that were rounded from floats which depend on who computes them, the largest that are
-    right, and `expected` has the least; None: there is one right answer.
+    `most`: where floats which depend on who computes them are rounded to integers, the largest numbers that
+    are right, and `expected` has the least; None: there is one right answer.
     """
 
     inputs: tuple[Array, ...]
@@ -245,7 +245,7 @@ def _prime(number: int) -> int:
 def _written(operator: Operator, inputs: Sequence[Array]) -> tuple[Array, Array | None]:
     """What the operator's program makes of a tensor of unwritten bytes: the least, and the most or None."""
     expected = evaluate(operator, inputs)
-    if not rounds_inexactly(operator):
+    if operator.output.dtype in HALF_FLOATS or not nudged_stages(operator):
         return _placed(operator, expected), None
     moved = (evaluate(operator, inputs, direction=direction) for direction in (-1.0, 1.0))
     outputs = np.stack([expected, *moved])

@@ -39,13 +39,8 @@ def inexact_stages(operator: Operator, inputs: Collection[Tensor] = ()) -> set[T
     return found
 
 
-def rounds_inexactly(operator: Operator) -> bool:
-    """Whether integers that it writes were rounded from floats that depend on who computes them."""
-    return operator.output.dtype not in FLOATS and bool(nudged_stages(operator))
-
-
 def nudged_stages(operator: Operator, inputs: Collection[Tensor] = ()) -> set[Tensor]:
-    """The stages that round such floats."""
+    """The stages that round such floats; without any, all that the operator computes has one right answer."""
     inexact = inexact_stages(operator, inputs)
     return {stage for stage in operator.stages if _rounds(stage) and _depends(stage, inexact)}
 

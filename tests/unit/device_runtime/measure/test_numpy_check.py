@@ -72,7 +72,10 @@ def test_every_type_can_be_compared(dtype: str) -> None:
     assert compared(got, want) == Difference(1.0, 1.0, 2, 0)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "int64"])
+BOUNDED = ["int8", "uint8", "int16", "uint16", "int32", "int64", "float32", "float64"]
+
+
+@pytest.mark.parametrize("dtype", BOUNDED)
 def test_between_bounds(library: ctypes.CDLL, dtype: str) -> None:
     """Both comparisons say how far the farthest element lies outside of its bounds, and where."""
     rng = np.random.default_rng(3)
@@ -99,3 +102,7 @@ def test_between_bounds(library: ctypes.CDLL, dtype: str) -> None:
         for item in both(found):
             assert (item.max_abs_error, item.worst_index) == (error, index)
             assert not item.within(0.0)
+    if np.dtype(dtype).kind == "f":
+        broken = least.copy()
+        broken[[5, 600]] = np.nan
+        assert [(item.not_finite, item.worst_index) for item in both(broken)] == [(2, 5)] * 2

@@ -108,11 +108,12 @@ def test_the_request_carries_the_data_as_the_kernel_wants_it(builder: Builder) -
         assert b"".join(uploaded) == b"".join(array.tobytes() for array in wanted)
 
 
-def test_roundings_of_sums_are_uploaded_with_their_bounds(builder: Builder) -> None:
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_roundings_of_sums_are_uploaded_with_their_bounds(builder: Builder, dtype: str) -> None:
     """Of every set the least right integers, then the largest; most elements have one right answer."""
     x, k = placeholder((512, 64), "x"), reduce_axis(64, "k")
     sums = compute((512,), lambda i: sum_of(x[i, k], k), name="sums")
-    rounded = compute((512,), lambda i: cast("int32", call("round", sums[i])), name="rounded")
+    rounded = compute((512,), lambda i: cast(dtype, call("round", sums[i])), name="rounded")
     operator = Operator("rounded", (x,), rounded)
     programs, board = Programs(cpu_space(operator, TARGET)), NotedBoard()
     (measured,) = LiveRunner(programs, builder, board).prepare(
