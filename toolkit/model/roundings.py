@@ -18,7 +18,7 @@ from cross.expression.language.tensor import Tensor
 from cross.expression.reference import evaluate
 from cross.expression.reference.ties import inexact_stages, nudged_stages
 from toolkit.model.graph import Array, Graph, Group
-from toolkit.model.reference import run_reference
+from toolkit.model.reference import Compute, run_reference
 
 Roundings = dict[str, set[Tensor]]
 """By the key of an operator that rounds such floats, those of its inputs that are such floats."""
@@ -54,15 +54,20 @@ def rounding_spread(graph: Graph, inputs: Mapping[str, Array], outputs: Mapping[
     roundings = roundings_of(graph)
     spread = 0.0
     for direction in (-1.0, 1.0) if roundings else ():
-
-        def compute(operator: Operator, operands: Sequence[Array], towards: float = direction) -> Array:
-            if (inexact := roundings.get(operator.key)) is None:
-                return evaluate(operator, operands)
-            return evaluate(operator, operands, direction=towards, inexact=inexact)
-
-        moved = run_reference(graph, inputs, compute)
+        moved = run_reference(graph, inputs, _towards(direction, roundings))
         spread = max([spread, *(_apart(moved[name], outputs[name]) for name in outputs)])
     return spread
+
+
+def _towards(direction: float, roundings: Roundings) -> Compute:
+    """The reference of an operator, with such floats moved in a direction before they are rounded."""
+
+    def compute(operator: Operator, operands: Sequence[Array]) -> Array:
+        if (inexact := roundings.get(operator.key)) is None:
+            return evaluate(operator, operands)
+        return evaluate(operator, operands, direction=direction, inexact=inexact)
+
+    return compute
 
 
 def _apart(found: Array, expected: Array) -> float:

@@ -36,10 +36,8 @@ def golden_rtol(graph: Graph, target: Target, golden: GoldenData) -> float:
     integers make of the last bits of floats."""
     dtypes = {value.dtype for value in graph.values.values()} | {target.storage}
     rtol = max(rtol for dtype, rtol in GOLDEN_RTOL.items() if dtype in {*dtypes, "float32"})
-    inputs, outputs = (
-        dict(zip(names, arrays, strict=True))
-        for names, arrays in ((graph.inputs, golden.inputs), (graph.outputs, golden.outputs))
-    )
+    inputs = dict(zip(graph.inputs, golden.inputs, strict=True))
+    outputs = dict(zip(graph.outputs, golden.outputs, strict=True))
     return max(rtol, min(WIDEST_RTOL, rounding_spread(graph, inputs, outputs)))
 
 

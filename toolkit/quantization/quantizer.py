@@ -106,7 +106,8 @@ def _rename_added(model: Any, weights: Collection[str]) -> None:
     (1.32: the shapes behind a MatMul and an Add that it makes a Gemm).
     """
     tensors = model.graph.initializer
-    added = {item.name: f"{item.name}_simplified" for item in tensors if item.name not in weights}
+    kept = {*weights, *(item.name for item in model.graph.output)}
+    added = {item.name: f"{item.name}_simplified" for item in tensors if item.name not in kept}
     for item in tensors:
         item.name = added.get(item.name, item.name)
     _rename(model.graph, added)

@@ -21,8 +21,9 @@ from cross.expression.language.tensor import Reduce, Tensor
 from cross.expression.language.terms import Call, walk
 
 ERROR: Final = 16.0
-"""Last bits of the largest number. Where kernels of layer norms over 256 floats rounded otherwise than numpy,
-half a bit would have done; a mean 50 deviations away from 0 leaves errors of 12."""
+"""Last bits of the largest number. In 200 draws each layer norms in float32, with sums in one order or as 8
+or 32 partial ones, were off by up to 9 of 1,024 features and 15 of 4,096 where the mean is at most two
+standard deviations; by 12 and 25 at three, and by 33 and 77 at ten, which this does not cover."""
 EPSILON: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 

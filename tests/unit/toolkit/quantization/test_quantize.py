@@ -115,7 +115,6 @@ def test_a_network_that_onnxruntime_simplifies_twice(tmp_path: Path) -> None:
     attention, too: the names of the shapes behind them met, and it refused the model."""
     path = write("bert", tmp_path / "bert.onnx", 0, 16)
     simplified = prepared(path)
-    assert any(item.op_type == "Gemm" for item in simplified.graph.node)
     feeds = {"input": np.random.default_rng(0).normal(0, 1, (1, 16, 256)).astype(np.float32)}
     names = [item.name for item in simplified.graph.output]
     found = ModelSession(simplified, names).run(feeds)
