@@ -35,7 +35,7 @@ from toolkit.records.database import (
     translated,
 )
 from toolkit.records.journal import FOREIGN, NUMBER_BYTES, Mark, journal_damage, number_in
-from toolkit.records.lines import encoded
+from toolkit.records.lines import encoded, first_bytes
 
 MOST_TEXTS: Final = 100  # of what SQLite finds in one file
 SMALLEST_ROW_BYTES: Final = 64  # a digest and the shortest line
@@ -172,9 +172,7 @@ def _header_damage(
 
 def _formats(path: Path) -> set[int]:
     """The file formats for writing and for reading that the file's header states."""
-    with path.open("rb") as file:
-        file.seek(FORMATS_AT)
-        return set(file.read(2))
+    return set(first_bytes(path, FORMATS_AT + 2)[FORMATS_AT:])
 
 
 def _journal_damage(path: Path) -> str:

@@ -8,7 +8,9 @@ Files of earlier versions have the lines alone.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
@@ -22,6 +24,7 @@ RECORD_VERSION: Final = 1  # of one JSON line
 OPERATOR_VERSION: Final = 1  # of the JSON line of an operator
 EXPORT_VERSION: Final = 2  # of a line of an exported file; files of version 1 had neither digests nor an end
 LINE_LIMIT_BYTES: Final = 1 << 20
+OPEN_FILES: Final = Path("/dev/fd")  # of this process, by number
 
 # names among the facts of a record
 SPENT: Final = "spent_s"  # where the time of its trial went (toolkit.tuning.time_breakdown), seconds by name
@@ -138,10 +141,28 @@ def is_exported(path: Path) -> bool:
     if not path.is_file():  # opening a pipe would wait for somebody to write
         return False
     try:
-        with path.open("rb") as stream:
-            return stream.read(1) == b"{"
+        return first_bytes(path, 1) == b"{"
     except OSError:
         return False
+
+
+def first_bytes(path: Path, count: int) -> bytes:
+    """The first `count` bytes of a file that SQLite may have open. Raises OSError.
+
+    Closing any descriptor of a file ends the locks that the process has on it (POSIX). Without the locks of
+    its connections another process may take itself for the last one, and delete the journal that they read
+    and write (https://sqlite.org/howtocorrupt.html, section 2.2). So a descriptor that is there is read, and
+    left open.
+    """
+    wanted = path.stat()
+    for name in os.listdir(OPEN_FILES) if OPEN_FILES.is_dir() else ():
+        with suppress(OSError):  # it is not open for reading, or was closed meanwhile
+            if os.path.samestat(os.fstat(int(name)), wanted):
+                found = os.pread(int(name), count, 0)
+                if os.path.samestat(os.fstat(int(name)), wanted):
+                    return found
+    with path.open("rb") as stream:
+        return stream.read(count)
 
 
 def read_lines(path: Path | str) -> list[TuningRecord | OperatorLine]:

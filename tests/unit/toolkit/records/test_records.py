@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import IO
@@ -362,6 +363,32 @@ def test_two_writers_take_turns(path: Path) -> None:
         assert (writer.returncode, stderr) == (0, "")
     with Records(path) as records:
         assert len(records) == 80
+
+
+def _opened_once_more(path: Path) -> None:
+    with Records(path, read_only=True) as again:
+        assert len(again) == 1
+
+
+def _opened_to_tune(path: Path) -> None:
+    open_to_tune(path, path.with_name("usual.db")).close()
+
+
+def _checked(path: Path) -> None:
+    assert check_records(path).damage == ()
+
+
+@pytest.mark.parametrize("beside", [_opened_once_more, _opened_to_tune, _checked])
+def test_a_store_that_is_open_keeps_its_locks(path: Path, beside: Callable[[Path], None]) -> None:
+    """Closing a descriptor of a file ends the process's locks on it; without them the journal is deleted."""
+    with Records(path) as records:
+        records.add(record(0))
+        beside(path)
+        other = _python(_ADD_FOREVER.replace("while True", "for trial in range(1)"), str(path), "1")
+        assert (other.returncode, other.stderr) == (0, "")
+        assert database.journal_of(path).exists()  # the other one was not the last
+        records.add(record(1))
+        assert len(records) == 3
 
 
 _ADD_FOREVER = """
