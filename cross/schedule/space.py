@@ -255,7 +255,10 @@ class ScheduleSpace:
         return np.concatenate(found)
 
     def _draw(self, rng: np.random.Generator, count: int) -> Batch:
-        return np.stack([rng.integers(0, choices, count) for choices in self.shape], axis=1)
+        batch = np.zeros((count, len(self.shape)), np.int64)
+        for position, choices in enumerate(self.shape):
+            batch[:, position] = rng.integers(0, choices, count)
+        return batch
 
     def mutate(self, rng: np.random.Generator, batch: Batch) -> Batch:
         """A valid neighbour of every configuration: one knob redrawn, [N, K]. Rows without luck stay."""
@@ -325,9 +328,8 @@ class ScheduleSpace:
 
     def batch(self, configurations: list[Configuration]) -> Batch:
         """Configurations as a matrix [N, K]."""
-        return np.array([item.indices for item in configurations], dtype=np.int64).reshape(
-            -1, len(self.knobs)
-        )
+        rows = [item.indices for item in configurations]
+        return np.array(rows, dtype=np.int64).reshape(len(rows), len(self.knobs))
 
     def fields(self, configuration: Configuration) -> dict[str, int]:
         """The value of every field of one configuration."""

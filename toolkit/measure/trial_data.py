@@ -58,6 +58,8 @@ ROUNDED: Final = 3000.0
 """Sums of so many numbers of magnitude 1, or of fewer larger ones, are rounded by about 3e-5 where they are
 added one by one (each by 3e-8 of a partial sum, on average a third of its terms' magnitude): the tanh() of a
 right kernel's sum is within 1e-4 of the largest, which is 1."""
+OF_POSITIVES: Final = {"log", "pow", "sqrt"}
+FEWER: Final = 0.75  # of half of the results (a sum of two) a quarter is left; by chance about as many are
 FEW: Final = 512  # elements of an output or of a constant
 LEAST, USUAL, MOST = 2, 24, 64  # sets beside the plain and the large one
 POINTS: Final = 3 << 19  # elements that all of these may read or compute: about a millisecond
@@ -94,6 +96,9 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
         for place, tensor in enumerate(operator.inputs)
     ]
 
+    positive = _rooted(operator, plain)
+    plain = [np.abs(array) if place in positive else array for place, array in enumerate(plain)]
+
     def of(position: int, array: Array, change: Change, chosen: int) -> Array:
         if position in bounds and (change in (_large, _reversed) or isinstance(change, _Turn)):
             return bounds[position].words(array.shape, array.dtype, rng)
@@ -113,13 +118,34 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
         further = [number for number in own if number and str(plain[number].dtype) in FLOATS]
         # of a product only one factor is large; a bias in turn, which an image's padding adds nothing to
         chosen = further[place // 2 % len(further)] if further and place % 2 else 0
-        return [
-            of(number, array, change, chosen) if number in own else array
-            for number, array in enumerate(plain)
-        ]
+        signless = positive if change is not _negative else set()
+        found = {number: of(number, plain[number], change, chosen) for number in own}
+        found |= {number: np.abs(found[number]) for number in signless.intersection(own)}
+        return [found.get(number, array) for number, array in enumerate(plain)]
 
     sets = [plain, *(changed(place, change) for place, change in enumerate(_changes(operator)))]
     return tuple(TrialData(tuple(inputs), *_written(operator, inputs)) for inputs in sets)
+
+
+def _rooted(operator: Operator, plain: Sequence[Array]) -> set[int]:
+    """The inputs, by position, of which a root or a logarithm is taken: positive, they leave fewer results NaN.
+
+    Near 0, of either sign, rounding decides whether there is a number at all.
+    """
+    terms = [term for stage in operator.stages if stage.body is not None for term in walk(stage.body)]
+    if not any(isinstance(term, Call) and term.function in OF_POSITIVES for term in terms):
+        return set()
+
+    def undefined(positive: set[int]) -> int:
+        inputs = [np.abs(array) if place in positive else array for place, array in enumerate(plain)]
+        return int(np.isnan(evaluate(operator, inputs)).sum())
+
+    chosen: set[int] = set()
+    fewest = undefined(chosen)
+    for place in range(len(plain)) if fewest else ():
+        if str(plain[place].dtype) in FLOATS and (count := undefined({*chosen, place})) <= FEWER * fewest:
+            chosen, fewest = {*chosen, place}, count
+    return chosen
 
 
 def _varies(constant: Array, place: int) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from boards.board import load
-from cross.expression import Operator, placeholder
+from cross.expression import Operator, compute, placeholder, sigmoid
 from cross.expression.families.conv import conv2d
 from cross.expression.families.window import Window
 from cross.loopnest.program import Programs
@@ -104,6 +104,21 @@ def test_a_real_space_is_searched_to_its_end(tuner: str) -> None:
     found = space.ids(np.concatenate(asked)).tolist()
     assert len(set(found)) == len(found)
     assert sorted(found) == sorted(space.ids(points).tolist())
+
+
+@pytest.mark.parametrize("tuner", TUNERS)
+def test_one_element_on_one_core_leaves_nothing_to_choose(tuner: str) -> None:
+    data = placeholder((1, 1), "data")
+    operator = Operator("sigmoid", (data,), compute((1, 1), lambda i, j: sigmoid(data[i, j]), name="sigmoid"))
+    space = cpu_space(operator, TARGET)
+    assert space.knobs == () and space.size == 1
+    assert Programs(space).nest(space.default()) == Programs(space).nest(space.parse({}))
+    features = ContextFeatures(Programs(space))
+    proposer = make_proposer(space, features, np.random.default_rng(0), SearchOptions(tuner=tuner))
+    batch = proposer.ask(16)
+    assert batch.shape == (1, 0)
+    proposer.tell(batch, np.array([1e-6]))
+    assert proposer.ask(16).shape == (0, 0)
 
 
 @pytest.mark.parametrize("tuner", TUNERS)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cross.expression import Operator, cast, compute, placeholder, tanh
+from cross.expression import Operator, cast, compute, placeholder, sqrt, tanh
 from cross.expression.families.dense import batch_matmul, dense
 from cross.expression.families.norm import softmax
 from cross.expression.families.pool import reduce
 from cross.expression.reference import evaluate
 from tests.loopback.tuning_process import small_dense
 from toolkit.measure.trial_data import MOST, USUAL, Array, trial_data
+
+SMALL, NEGATIVE = 2, 5  # sets of numbers near zero, of one sign
 
 
 def test_trial_data_is_drawn_from_the_seed_and_evaluated() -> None:
@@ -36,6 +38,25 @@ def test_constants_differ_in_as_many_sets_as_may_be_uploaded() -> None:
     assert all(own(2))
     assert own(16) == [False] + [True] * 4 + [False] * (USUAL - 4)
     assert not any(own(65))
+
+
+def test_a_root_is_taken_of_positive_numbers() -> None:
+    """Near 0, of either sign, rounding decides whether there is a root at all."""
+    x, added = placeholder((40, 30), "x"), placeholder((40, 30), "added")
+    root = compute((40, 30), lambda i, j: sqrt(x[i, j] * x[i, j] + added[i, j]), name="root")
+    operator = Operator("magnitude", (x, added), root)
+    for place, data in enumerate(trial_data(operator, np.random.default_rng(0))):
+        negative = (data.inputs[1] < 0).any()
+        assert negative == (place == NEGATIVE) == np.isnan(data.expected).any()
+        if place not in (SMALL, NEGATIVE):
+            assert (data.inputs[0] < 0).any()  # its square is positive
+
+
+def test_what_no_sign_makes_a_number_keeps_its_signs() -> None:
+    x, y = placeholder((40, 30), "x"), placeholder((40, 30), "y")
+    root = compute((40, 30), lambda i, j: sqrt(0.0 - x[i, j] * y[i, j]), name="root")
+    plain = trial_data(Operator("root", (x, y), root), np.random.default_rng(0))[0]
+    assert all((array < 0).any() for array in plain.inputs) and 0.3 < np.isnan(plain.expected).mean() < 0.7
 
 
 @pytest.mark.parametrize(
