@@ -128,7 +128,7 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
 
 
 def _rooted(operator: Operator, plain: Sequence[Array]) -> set[int]:
-    """The inputs, by position, of which a root or a logarithm is taken: fewer results are NaN of positive ones.
+    """The inputs, by position, of which a root or a logarithm is taken: positive, they leave fewer NaN.
 
     Near 0, of either sign, rounding decides whether there is a number at all.
     """
