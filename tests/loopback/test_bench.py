@@ -107,6 +107,16 @@ def test_the_installed_bundle_is_measured_where_it_lies(run: Run, monkeypatch: p
 def test_onnx_runtime_computes_the_same_and_is_compared(run: Run) -> None:
     text = run("--against", "onnxruntime", "--model", "small.onnx").stdout
     assert "onnxruntime" in text and re.search(r"times +measured", text) and "too few runs to tell" in text
+    weights = {"v": np.random.default_rng(1).standard_normal(DEPTH * (1 + COLUMNS)).astype(np.float32)}
+    weights["v"] = weights["v"][DEPTH:].reshape(DEPTH, COLUMNS)
+    nodes = [node("Mul", ["x", "w"], "s"), node("MatMul", ["s", "v"], "y")]
+    save(Path(), model(nodes, {"x": (4, DEPTH), "w": (DEPTH,)}, ["y"], weights), "open.onnx")
+    against = ("--against", "onnxruntime", "--model", "open.onnx")
+    assert "['w']" in run(*against, code=2).stderr
+    held = ",".join(map(repr, np.random.default_rng(1).standard_normal(DEPTH).astype(np.float32).tolist()))
+    assert "too few runs to tell" in run(*against, "--constant", f"w={held}").stdout
+    assert "computes by open.onnx something else" in run(*against, "--constant", "w=2", code=6).stderr
+    assert "a bundle has no such inputs" in run("--constant", "w=2", code=2).stderr
     Path("wrong.onnx").write_bytes(b"no model")
     assert "cannot run wrong.onnx" in run("--against", "onnxruntime", "--model", "wrong.onnx", code=2).stderr
 

@@ -140,6 +140,32 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, extents
 
 
+def constant(text: str) -> tuple[str, tuple[float, ...]]:
+    """NAME=16000: a graph input and the numbers that it always holds, for an option of type `constant`."""
+    name, _, numbers = text.rpartition("=")
+    try:
+        found = tuple(_number(part) for part in numbers.split(","))
+    except ValueError:
+        found = ()
+    if not (name and found):
+        raise click.BadParameter(f"{text!r} is no constant input: expected NAME=16000, or as many numbers")
+    return name, found
+
+
+def _number(text: str) -> float:
+    """An integer where it is written as one: those of 64 bits are not all floats."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+constant_option = click.option(
+    "--constant", "constants", type=constant, multiple=True, metavar="NAME=16000",
+    help="What an input always holds: one number, or one for each element; may be repeated.",
+)  # fmt: skip
+
+
 wide_option = click.option(
     "--wide", WIDE, is_flag=True, expose_value=False, callback=_note(WIDE),
     help="Print whole tables, however wide the terminal is.",

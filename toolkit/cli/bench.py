@@ -16,6 +16,7 @@ from toolkit.cli.answers import (
     board_option,
     board_to_run,
     columns,
+    constant_option,
     trust_option,
     wait_option,
     wide_option,
@@ -43,6 +44,7 @@ def numbers(text: str) -> tuple[int, ...]:
               help="Measure this bundle, or ONNX Runtime on this machine, in turn.")  # fmt: skip
 @click.option("--model", type=FILE, default=None, metavar="FILE.onnx",
               help="What ONNX Runtime runs.")  # fmt: skip
+@constant_option
 @click.option("--csv", "csv_file", type=FILE, metavar="FILE", help="Write the table there as well.")
 @click.option("--trace", "trace_file", type=FILE, metavar="FILE",
               help="Write one run there, layer by layer, for Perfetto or chrome://tracing.")  # fmt: skip
@@ -52,15 +54,16 @@ def numbers(text: str) -> tuple[int, ...]:
 @answering
 def bench(
     *, board_name: str, bundle: Path | None, csv_file: Path | None, trace_file: Path | None, as_json: bool,
-    **given: Any,
+    constants: tuple[tuple[str, tuple[float, ...]], ...], **given: Any,
 ) -> None:  # fmt: skip
     """Measure how fast a bundle runs on a board: percentiles, threads, memory, and beside another one.
 
     The bundle is checked on the board against its own data first. Without --bundle it is the installed one,
     of which nothing is uploaded.
     """
+    options = toolkit.BenchOptions(**given, constants=dict(constants))
     board = board_to_run(board_name)
-    report = toolkit.bench(bundle, board, toolkit.BenchOptions(**given), toolkit.BenchDisplay(sys.stderr))
+    report = toolkit.bench(bundle, board, options, toolkit.BenchDisplay(sys.stderr))
     if csv_file is not None:
         write_file(csv_file, toolkit.bench_csv(report).encode())
     if trace_file is not None:

@@ -13,6 +13,7 @@ from toolkit.cli.answers import (
     answering,
     board_option,
     columns,
+    constant_option,
     say,
     shape,
     target_option,
@@ -27,6 +28,7 @@ from toolkit.cli.records import records_option
 @target_option
 @click.option("--shape", "shapes", type=shape, multiple=True, metavar="NAME=1,3,224,224",
               help="Shape of an input that the model leaves open; may be repeated.")  # fmt: skip
+@constant_option
 @click.option("--winograd/--no-winograd", default=True,
               help="As for `tune`: its records are kept apart.  [default: winograd]")  # fmt: skip
 @click.option("--html", "page", type=click.Path(path_type=Path), is_flag=False, flag_value=Path(),
@@ -38,13 +40,12 @@ def report(
     *, model: Path, board_name: str, page: Path | None, store: Path, as_json: bool, **chosen: Any,
 ) -> None:  # fmt: skip
     """Show what the records know about each operator of MODEL on a board; measures nothing."""
-    target, shapes, winograd = (chosen[name] for name in ("target", "shapes", "winograd"))
+    given = {name: dict(chosen[name]) for name in ("shapes", "constants")}
+    target, winograd = (chosen[name] for name in ("target", "winograd"))
     board = toolkit.load_board(board_name, to_run=False)
     say(f"reading what the records know of {model}")
     with toolkit.Records(store, read_only=True) as opened:
-        found = toolkit.recorded_model(
-            model, board, opened, target=target, shapes=dict(shapes), winograd=winograd
-        )
+        found = toolkit.recorded_model(model, board, opened, target=target, winograd=winograd, **given)
     operators = found.operators
     if page is not None:
         place = page if page.name else Path(f"{model.stem}-{board.name}.html")

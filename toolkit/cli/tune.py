@@ -18,6 +18,7 @@ from toolkit.cli.answers import (
     board_option,
     board_to_run,
     columns,
+    constant_option,
     duration,
     say,
     shape,
@@ -76,6 +77,7 @@ AS_GIVEN: Final = (
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--shape", "shapes", type=shape, multiple=True, metavar="NAME=1,3,224,224",
               help="Shape of an input that the model leaves open; may be repeated.")  # fmt: skip
+@constant_option
 @click.option("--coverage", type=click.FloatRange(0, 100), default=0.0, metavar="PERCENT",
               help="Fail (exit code 5) when fewer of the operators end with a measured kernel.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1), help="Compiler processes.  [default: one a core]")
@@ -155,6 +157,7 @@ def tune_options(given: dict[str, Any]) -> TuneOptions:
         tuning=toolkit.TuningOptions(search=search, seed=given["seed"], early_stop=given["early_stop"]),
         reuse=reuse,
         shapes=dict(given["shapes"]),
+        constants=dict(given["constants"]),
         records=given["records"] or toolkit.DEFAULT_RECORDS,
         coverage=given["coverage"] / 100,
         workers=given["workers"] or os.cpu_count() or 1,

@@ -15,6 +15,10 @@ from toolkit.model.refusals import TENSORS_ONLY, NodeRefused
 
 MAX_CONSTANT_BYTES: Final = 2 << 30
 DEQUANTIZE_OPSET: Final = 19  # the evaluator's first of an operator that computed the same before
+EVALUATOR_ERRORS: Final = (
+    *(RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, KeyError),
+    *(MemoryError, OverflowError, AssertionError, AttributeError),
+)
 RANDOM: Final = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
@@ -51,10 +55,7 @@ def evaluated(model: str, node: OnnxNode, feeds: Mapping[str, Array]) -> list[Ar
     """
     try:
         results = run_node(node.proto, feeds, node.opsets)
-    except (
-        *(RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, KeyError),
-        *(MemoryError, OverflowError, AssertionError, AttributeError),
-    ) as error:
+    except EVALUATOR_ERRORS as error:
         raise ModelError(
             f"model {model}: node {node.name!r} ({node.operator}) works on constants, but evaluating it "
             f"fails: {error}; export the model again"

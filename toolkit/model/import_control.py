@@ -12,10 +12,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from toolkit.errors import ModelError
 from toolkit.model.function_bodies import OnnxNode
 from toolkit.model.graph import Choose, Repeat, Value
 from toolkit.model.import_loop import loop
 from toolkit.model.walk import (
+    Inner,
     Walk,
     as_slice,
     carried_values,
@@ -35,7 +37,7 @@ def choose(walk: Walk, node: OnnxNode) -> None:
     if condition.data is not None:
         _inline(walk, node, graphs["then_branch" if condition.data.all() else "else_branch"])
         return
-    branches = [walked(walk, node, graphs[name], (), {}) for name in ("then_branch", "else_branch")]
+    branches = [_branch(walk, node, graphs[name], name) for name in ("then_branch", "else_branch")]
     captured = tuple(dict.fromkeys((*branches[0].captured, *branches[1].captured)))
     finished = []
     for branch in branches:
@@ -49,6 +51,37 @@ def choose(walk: Walk, node: OnnxNode) -> None:
     for value, own in zip(values, branches[1].results, strict=True):
         check_same(walk, node, value, branches[1].value(own))
     walk.builder.control(Choose(*finished), [condition.name, *captured], values, node.name)
+
+
+def _branch(walk: Walk, node: OnnxNode, graph: Any, name: str) -> Inner:
+    """A branch of an If whose condition is not known.
+
+    Raises:
+        NodeRefused: it cannot be computed with these shapes; that the condition is known would help.
+    """
+    try:
+        return walked(walk, node, graph, (), {})
+    except ModelError as error:
+        deciding = sorted(_inputs_of(walk, node.proto.input[0]))
+        if not deciding:
+            raise
+        example = " ".join(f"--constant '{item}=NUMBER'" for item in deciding)
+        raise walk.refuse(
+            node,
+            f"its {name} cannot be computed: {str(error).removeprefix(f'model {walk.path}: ')}",
+            f"where one branch alone ever runs, give what decides it, {example}",
+        ) from error
+
+
+def _inputs_of(walk: Walk, name: str) -> set[str]:
+    """The model's inputs that a value is computed from."""
+    makers = {made: item for item in walk.builder.nodes for made in item.outputs}
+    found, pending = set[str](), [name]
+    while pending:
+        item = pending.pop()
+        found |= {item}.intersection(walk.inputs)
+        pending += makers.pop(item).inputs if item in makers else ()
+    return found
 
 
 def _inline(walk: Walk, node: OnnxNode, graph: Any) -> None:

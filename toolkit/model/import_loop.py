@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from toolkit.model.function_bodies import OnnxNode
 from toolkit.model.graph import Count, Repeat, Value, computed_in
+from toolkit.model.loop_count import counted_runs
 from toolkit.model.refusals import NodeRefused
 from toolkit.model.walk import (
     Inner,
@@ -36,11 +37,13 @@ def loop(walk: Walk, node: OnnxNode) -> None:
     """Import a Loop."""
     graph = next(item.g for item in node.proto.attribute if item.name == "body")
     count, condition, *begin = (*node.proto.input, "", "")[: max(len(node.proto.input), 2)]
-    runs = _most_runs(walk, node, count, condition)
-    known = all(not name or walk.builder.values[name].data is not None for name in (count, condition))
+    runs, counted = _most_runs(walk, node, count, condition), None
+    known = _is_known(walk, count) and _is_known(walk, condition)
+    if known and (counted := counted_runs(walk, node, graph, begin, runs)) is not None:
+        runs = counted
     before = len(walk.refused)
     try:
-        _repeated(walk, node, graph, (count, condition, *begin), runs)
+        _repeated(walk, node, graph, (count, condition, *begin), runs, ends=counted is None)
     except NodeRefused:
         if not known or runs * len(graph.node) > MOST_UNROLLED:
             raise
@@ -49,6 +52,11 @@ def loop(walk: Walk, node: OnnxNode) -> None:
         if not _unrolled(walk, node, graph, begin, runs):
             walk.refused[before:] = found
             raise
+
+
+def _is_known(walk: Walk, name: str) -> bool:
+    """Whether an operand is left out or a constant."""
+    return not name or walk.builder.values[name].data is not None
 
 
 def _most_runs(walk: Walk, node: OnnxNode, count_name: str, condition_name: str) -> int:
@@ -65,8 +73,12 @@ def _most_runs(walk: Walk, node: OnnxNode, count_name: str, condition_name: str)
     return runs
 
 
-def _repeated(walk: Walk, node: OnnxNode, graph: Any, inputs: Sequence[str], runs: int) -> None:
-    """A Loop of at most `runs` runs as a `Repeat`; `inputs` are all of the node's, "" for one left out.
+def _repeated(
+    walk: Walk, node: OnnxNode, graph: Any, inputs: Sequence[str], runs: int, *, ends: bool
+) -> None:
+    """A Loop as a `Repeat` of at most `runs` runs, or of just as many where none `ends` it before.
+
+    `inputs` are all of the node's, "" for one left out.
 
     The condition is true in every run that begins, so that the body has it as a constant. Where data say when
     the loop ends, a stack has room for all runs, and the number of those there were counts it.
@@ -83,10 +95,8 @@ def _repeated(walk: Walk, node: OnnxNode, graph: Any, inputs: Sequence[str], run
         raise walk.refuse(node, what, "give it a constant trip count, the most runs there may be")
     counting = _counter(walk, node, inner, number)
     states = [counting, *zip(formal, inner.results[1:], begin, strict=False)]
-    computed = [
-        name for name in (count_name, condition_name) if name and not walk.builder.values[name].constant
-    ]
-    conditional = bool(computed) or not _is_always_true(inner, 0)
+    computed = [name for name in (count_name, condition_name) if not _is_known(walk, name)]
+    conditional = ends and (bool(computed) or not _is_always_true(inner, 0))
     if conditional:
         states.insert(0, _condition(walk, node, inner, counting, inputs))
     captured = tuple(dict.fromkeys((*inner.captured, *(name for name in computed if name == count_name))))

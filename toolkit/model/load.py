@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -43,7 +43,10 @@ PASSES: tuple[Pass, ...] = (
 
 
 def load_model(
-    path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = None, floats: Collection[str] = ()
+    path: Path | str,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    floats: Collection[str] = (),
+    constants: Mapping[str, Sequence[float]] | None = None,
 ) -> Graph:
     """Import an ONNX model, simplify it, and fuse it into the operators to tune: `graph.groups`.
 
@@ -51,11 +54,13 @@ def load_model(
         path: the .onnx file.
         shapes: shape of every input that the model leaves dynamic (name -> dimensions).
         floats: names of quantized products that are computed in floats between the same integers.
+        constants: what inputs always hold (name -> one number for all elements, or one for each in order);
+            they are no inputs of the graph.
 
     Raises:
         ModelError: the file is damaged, or holds something that is not supported; the message names the node.
     """
-    return run_passes(import_onnx(Path(path), shapes or {}, computed, floats=floats))
+    return run_passes(import_onnx(Path(path), shapes or {}, computed, floats=floats, constants=constants))
 
 
 def computed(graph: Graph, inputs: Mapping[str, Array]) -> Mapping[str, Array]:

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from toolkit.errors import ModelError
 from toolkit.model.graph import Array
 from toolkit.model.onnx_weights import Initializer, read_apart
@@ -124,7 +126,7 @@ def check_size(where: str, shape: Sequence[int], item_bytes: int, memory_bytes: 
         )
 
 
-def _shape_text(shape: Sequence[int]) -> str:
+def _shape_text(shape: Sequence[float]) -> str:
     return str(list(shape)) if len(shape) <= MAX_DIMENSIONS else f"of {len(shape)} dimensions"
 
 
@@ -196,6 +198,48 @@ def concrete_inputs(
     for name, (shape, kind) in found.items():
         check_size(f"model {path}: input {name!r}", shape, item_bytes(kind), memory_bytes)
     return found
+
+
+def constant_inputs(
+    path: Path, inputs: Mapping[str, tuple[Shape, int]], constants: Mapping[str, Sequence[float]]
+) -> dict[str, Array]:
+    """What inputs always hold, as arrays by name: one number for all elements, or one for each in order.
+
+    Raises:
+        ModelError: a name that no input has, another count of numbers, or one that the input cannot hold.
+    """
+    import onnx
+
+    found = {}
+    for name, numbers in constants.items():
+        if name not in inputs:
+            raise ModelError(
+                f"model {path}: --constant names the input {name!r}, which the model does not have; its "
+                f"inputs are {', '.join(sorted(inputs)) or '(none)'}"
+            )
+        shape, kind = inputs[name]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
+        array = _held_by(dtype, numbers)
+        if array is None or array.size not in (1, math.prod(shape)):
+            many = (
+                f" for all of its elements, or one for each of {list(shape)}" if math.prod(shape) > 1 else ""
+            )
+            raise ModelError(
+                f"model {path}: --constant gives {_shape_text(numbers)} for the input {name!r}; expected one "
+                f"{dtype}{many}"
+            )
+        found[name] = np.full(shape, array) if array.size == 1 else array.reshape(shape)
+    return found
+
+
+def _held_by(dtype: Any, numbers: Sequence[float]) -> Array | None:
+    """Numbers as an array, floats rounded; None where an integer or a truth value cannot hold one."""
+    try:
+        with np.errstate(all="ignore"):
+            array = np.array(numbers).astype(dtype)
+    except OverflowError:
+        return None
+    return array if array.dtype.kind == "f" or array.tolist() == list(numbers) else None
 
 
 def item_bytes(kind: int) -> int:

@@ -32,6 +32,7 @@ from toolkit.model.onnx_file import (
     Shape,
     check_onnx,
     concrete_inputs,
+    constant_inputs,
     opsets_of,
     read_onnx,
     weight,
@@ -53,12 +54,14 @@ def import_onnx(
     compute: Compute,
     memory_bytes: int | None = None,
     floats: Collection[str] = (),
+    constants: Mapping[str, Sequence[float]] | None = None,
 ) -> Graph:
     """The graph of an ONNX file, before any pass; values keep their ONNX names.
 
     `compute` gives the outputs of a graph as this function makes them, for inputs: it folds constants. No
     value may be larger than `memory_bytes` (None: the memory of this machine). Quantized products named in
-    `floats` are computed in floats.
+    `floats` are computed in floats. Inputs in `constants` always hold these numbers: they are none of
+    the graph.
 
     Raises:
         ModelError: the file is damaged, or holds something that is not supported; the message names it.
@@ -67,7 +70,9 @@ def import_onnx(
     check_onnx(path, model)
     memory_bytes = memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     inputs = concrete_inputs(path, model, shapes, memory_bytes)
-    walk = _Walk(path, model, weights, inputs, compute, memory_bytes, floats)
+    known = constant_inputs(path, inputs, constants or {})
+    inputs = {name: item for name, item in inputs.items() if name not in known}
+    walk = _Walk(path, model, {**weights, **known}, inputs, compute, memory_bytes, floats)
     opsets = opsets_of(model)
     for position, node in enumerate(walk.nodes):
         walk.visit(OnnxNode(node, _node_name(node, position), opsets))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -19,6 +20,8 @@ from toolkit.model.refusals import NodeRefused
 class Walk(Protocol):
     """The walk in onnx_import.py."""
 
+    path: Path
+    inputs: tuple[str, ...]  # of the model
     builder: GraphBuilder
     read: set[str]
     refused: list[NodeRefused]  # of all graphs

@@ -7,7 +7,7 @@ What is measured, and how two models are compared, is what `tune` does with its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -55,6 +55,8 @@ class BenchOptions(msgspec.Struct, frozen=True):
     against: Path | str = ""
     """Another bundle, or "onnxruntime", which then runs `model` on this machine."""
     model: Path | str | None = None
+    constants: Mapping[str, tuple[float, ...]] = {}
+    """What inputs of `model` always hold that the bundle does not have, as in TuneOptions."""
     wait_s: float = 0.0
     config_dir: Path | str | None = None
     cache_dir: Path | str | None = None
@@ -211,7 +213,8 @@ def _other(
 ) -> Callable[[float], Latency]:
     """A block of runs, which take about so many seconds each, of what the bundle is compared with."""
     if str(options.against) == ONNXRUNTIME:
-        peer = open_peer(options.model, opened.manifest, model.golden, model.variant.threads)
+        threads = model.variant.threads
+        peer = open_peer(options.model, opened.manifest, model.golden, threads, options.constants)
         return lambda expected_s: running.counted(peer(expected_s))
     second = _opened(options.against, board, options)
     specs = [
@@ -278,5 +281,7 @@ def check(options: BenchOptions, board: Board) -> None:
         raise InputError(
             f"ONNX Runtime runs on this machine, which board {board.name} is not: use --board host"
         )
+    if options.constants and not against:
+        raise InputError("--constant belongs to --against onnxruntime: a bundle has no such inputs")
     if against != (options.model is not None):
         raise InputError("--against onnxruntime and --model FILE.onnx belong together: give both or neither")

@@ -77,7 +77,7 @@ def open_job(
     check_search(options.tuning.search)
     tuning = overlapping(board, options.tuning)
     with stage("import", on_event) as running:
-        imported = load_model(model, options.shapes, options.floats)
+        imported = load_model(model, options.shapes, options.floats, options.constants)
         graph = adapted(imported, target)
         check_memory(graph, board.memory_bytes, board.name)
         found = distinct_operators(graph)

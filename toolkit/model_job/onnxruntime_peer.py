@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from toolkit.bundle.manifest import Manifest
 from toolkit.bundle.pack import GoldenData
@@ -15,11 +16,19 @@ from toolkit.errors import InputError, MissingExtra, VerificationError
 from toolkit.model_job.latency import WARMUP, runs_of_block
 from toolkit.model_job.options import Latency
 
+Array = NDArray[Any]
+
 
 def open_peer(
-    path: Path | str | None, bundle: Manifest, golden: GoldenData, threads: int
+    path: Path | str | None,
+    bundle: Manifest,
+    golden: GoldenData,
+    threads: int,
+    constants: Mapping[str, Sequence[float]],
 ) -> Callable[[float], Latency]:
     """A function that times a block of runs, which take about so many seconds each, by so many threads.
+
+    constants: what further inputs of the model hold, one number for all elements or one for each.
 
     Raises MissingExtra, InputError for a file that is not the bundle's model, VerificationError where it
     computes something else than the bundle's golden outputs.
@@ -37,6 +46,11 @@ def open_peer(
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         names = [spec.name for spec in bundle.inputs]
         feeds = dict(zip(names, golden.inputs, strict=True))
+        feeds |= {
+            item.name: _held(constants[item.name], item.type, item.shape)
+            for item in session.get_inputs()
+            if item.name in constants
+        }
         outputs = session.run([spec.name for spec in bundle.outputs], feeds)
     except (
         ValueError, errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf,
@@ -59,6 +73,14 @@ def open_peer(
         return Latency(tuple(seconds[WARMUP:]), found, tuple(seconds[:1]))
 
     return block
+
+
+def _held(numbers: Sequence[float], kind: str, shape: Sequence[Any]) -> Array:
+    """Numbers as an input of ONNX Runtime: `kind` is its name for the type, as in tensor(int64)."""
+    name = kind.removeprefix("tensor(").removesuffix(")")
+    array = np.array(numbers, {"float": "float32", "double": "float64"}.get(name, name))
+    extents = [len(numbers) if not isinstance(extent, int) else extent for extent in shape]
+    return np.full(extents, array) if array.size == 1 else array.reshape(extents)
 
 
 def _error(found: Any, expected: Any) -> float:

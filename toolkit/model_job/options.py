@@ -66,6 +66,8 @@ class TuneOptions(msgspec.Struct, frozen=True):
     of two operators, or also those of bridges."""
     shapes: Mapping[str, tuple[int, ...]] = {}
     """Shape of every graph input that the model leaves open."""
+    constants: Mapping[str, tuple[float, ...]] = {}
+    """What inputs always hold, one number for all elements or one for each: the bundle has no such inputs."""
     records: Path | str = DEFAULT_RECORDS
     """The store of measurements. What an exported file holds is added to the usual store."""
     output: Path | str | None = None

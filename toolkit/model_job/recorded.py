@@ -32,6 +32,7 @@ def recorded_model(
     *,
     target: str = "",
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    constants: Mapping[str, tuple[float, ...]] | None = None,
     winograd: bool = True,
 ) -> RecordedModel:
     """One report for each distinct operator of the model, as a tuning run would begin with it.
@@ -39,7 +40,7 @@ def recorded_model(
     Raises ModelError, InputError, RecordsError.
     """
     chosen = board.target(target or None)
-    graph = adapted(load_model(model, shapes), chosen)
+    graph = adapted(load_model(model, shapes, constants=constants), chosen)
     reports, tasks = [], []
     for item in distinct_operators(graph):
         task = open_task(item.name, item.operator, board, chosen, winograd=winograd, weight=item.count)

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from boards.errors import UnknownBoard
 from cross.errors import CompileError
 from toolkit import errors
-from toolkit.cli.answers import answering, duration, shape
+from toolkit.cli.answers import answering, constant, duration, shape
 from toolkit.cli.main import flash, main, tune_for_board
 from toolkit.model_job.options import DEFAULT_TRIALS
 from toolkit.version import TOOL_VERSION
@@ -158,6 +158,24 @@ def test_shapes(text: str, read: tuple[str, tuple[int, ...]]) -> None:
 def test_what_is_no_shape(text: str) -> None:
     with pytest.raises(click.BadParameter, match="expected NAME=1,3,224,224"):
         shape(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("sr=16000", ("sr", (16000,))),
+        ("a=b=0.5,-1", ("a=b", (0.5, -1))),
+        ("n=9007199254740993", ("n", (2**53 + 1,))),
+    ],
+)
+def test_constant_inputs(text: str, read: tuple[str, tuple[float, ...]]) -> None:
+    assert constant(text) == read
+
+
+@pytest.mark.parametrize("text", ["", "sr", "sr=", "=1", "sr=x", "sr=1,,2"])
+def test_what_is_no_constant_input(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="expected NAME=16000"):
+        constant(text)
 
 
 def test_the_help_states_the_default_of_the_room_behind() -> None:

@@ -15,6 +15,7 @@ from tests.model_libraries import kernels, run_library
 from tests.onnx_models import onnxruntime_values, save
 from toolkit.bundle.assemble import assemble
 from toolkit.errors import ModelError
+from toolkit.model.graph import Repeat
 from toolkit.model.load import load_model
 from toolkit.model.memory import check_memory, plan_memory
 from toolkit.model.reference import cut, run_reference
@@ -100,6 +101,28 @@ COUNTED = """m (int64 most, float[4] x, bool go) => (float[4] y) {
         s2 = Add (t, x)
     }>
 }"""
+# as TensorFlow writes a loop over a sequence: what is carried says when it ends
+STEPS = """m (float[5, 4] x, float[4] first) => (float[4] y, float[5, 4] all, int32 n) {
+    size = Shape <start = 0, end = 1> (x)
+    steps = Cast <to = 6> (size)
+    most = Squeeze (steps)
+    zero = Constant <value = int32 {0}> ()
+    go = Less (zero, most)
+    n, y, same, all = Loop (, go, zero, first, most) <body = b
+        (int64 i, bool g, int32 t, float[4] s, int32 m) =>
+        (bool g2, int32 t2, float[4] s2, int32 m2, float[4] kept) {
+        one = Constant <value = int32 {1}> ()
+        t2 = Add (t, one)
+        row = Gather (x, t)
+        sum = Add (row, s)
+        s2 = Tanh (sum)
+        kept = Identity (s2)
+        a = Cast <to = 1> (t2)
+        b2 = Cast <to = 1> (m)
+        g2 = Less (a, b2)
+        m2 = Identity (m)
+    }>
+}"""
 # each run reads as many elements as its number says, and the carried value grows
 GROWING = """m (float[6] x) => (float[N] y, float[3, 2] pairs) {
     three = Constant <value = int64 {3}> ()
@@ -157,6 +180,7 @@ CASES: dict[str, tuple[str, dict[str, Array]]] = {
     "counted": (COUNTED, {"most": np.array(3), "x": random(4), "go": np.array(True)}),
     "counted-to-none": (COUNTED, {"most": np.array(0), "x": random(4), "go": np.array(True)}),
     "counted-never": (COUNTED, {"most": np.array(3), "x": random(4), "go": np.array(False)}),
+    "steps": (STEPS, {"x": random(5, 4), "first": random(4)}),
     "growing": (GROWING, {"x": random(6)}),
     "scan": (SCAN, {"first": random(4), "u": random(4, 5), "v": random(5, 3)}),
 }
@@ -181,8 +205,8 @@ def test_control_equals_onnxruntime(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
-    [CHOICE, WHILE, NESTED, SWAP, SCAN, STACKED, COUNTED],
-    ids=["if", "while", "nested", "swap", "scan", "stacked", "counted"],
+    [CHOICE, WHILE, NESTED, SWAP, SCAN, STACKED, COUNTED, STEPS],
+    ids=["if", "while", "nested", "swap", "scan", "stacked", "counted", "steps"],
 )
 def test_the_library_loops_and_chooses(text: str, tmp_path: Path) -> None:
     graph = load_model(save(tmp_path, parsed(text)))
@@ -205,6 +229,31 @@ def test_a_known_condition_leaves_one_branch(tmp_path: Path) -> None:
     assert all(node.control is None for node in graph.nodes)
     x = random(3, 4)
     np.testing.assert_allclose(run_reference(graph, {"x": x})["z"], np.exp(x) + x, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "runs", "conditional"),
+    [
+        ("", "", 5, False),
+        ("(, go,", "(eight, go,", 5, False),
+        ("g2 = Less (a, b2)", "t3 = Mul (a, a) g2 = Less (t3, b2)", 3, False),  # 1, 4, 9
+        ("(x)\n    steps", "(x)\n    size1 = Identity (size)\n    steps", 5, False),
+        ("(, go,", "(three, go,", 3, False),
+        ("g2 = Less (a, b2)", "sums = ReduceSum <keepdims = 0> (s2) g2 = Less (sums, b2)", 8, True),
+    ],
+)
+def test_a_loop_that_constants_end_runs_just_so_often(
+    old: str, new: str, runs: int, conditional: bool, tmp_path: Path
+) -> None:
+    limits = "eight = Constant <value = int64 {8}> () three = Constant <value = int64 {3}> ()\n    size ="
+    text = STEPS.replace("size =", limits).replace(old, new)
+    if conditional:
+        text = text.replace("(, go,", "(eight, go,")
+    graph = load_model(
+        save(tmp_path, onnx.parser.parse_model(HEADER + text.replace("float[5, 4] all", "float[N, 4] all")))
+    )
+    (repeat,) = [node.control for node in graph.nodes if node.control is not None]
+    assert isinstance(repeat, Repeat) and (repeat.count, repeat.conditional) == (runs, conditional)
 
 
 @pytest.mark.parametrize(
