@@ -88,6 +88,7 @@ def prepared(path: Path) -> Any:
         quant_pre_process(str(cleaned), str(simplified), skip_symbolic_shape=True)
         model = onnx.load(str(simplified))
     _rename_added(model, weights)
+    _flatten_biases(model)
     names: set[str] = set()
     for number, node in enumerate(model.graph.node):
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
@@ -111,6 +112,24 @@ def _rename_added(model: Any, weights: Collection[str]) -> None:
     for item in tensors:
         item.name = added.get(item.name, item.name)
     _rename(model.graph, added)
+
+
+def _flatten_biases(model: Any) -> None:
+    """Give each Gemm whose bias is one row of a matrix a vector: ONNX Runtime takes one element of the bias for
+    each column, and stops over what it finds (1.32).
+    """
+    import onnx
+
+    tensors = {item.name: item for item in model.graph.initializer}
+    for number, node in enumerate(model.graph.node):
+        bias = tensors.get(node.input[2]) if node.op_type == "Gemm" and len(node.input) > 2 else None
+        if bias is not None and len(bias.dims) == 2 and bias.dims[0] == 1:
+            vector = onnx.TensorProto()
+            vector.CopyFrom(bias)
+            vector.name = f"{bias.name}_vector{number}"
+            vector.dims[:] = bias.dims[1:]
+            model.graph.initializer.append(vector)
+            node.input[2] = vector.name
 
 
 def _rename(graph: Any, names: Mapping[str, str]) -> None:

@@ -123,6 +123,27 @@ def test_a_network_that_onnxruntime_simplifies_twice(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[name], array, atol=1e-4)
 
 
+def test_a_bias_that_is_a_row_of_a_matrix_is_quantized(tmp_path: Path) -> None:
+    """As JAX's exporter writes it. ONNX Runtime makes a Gemm of both, and stops over such a bias."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.standard_normal((32, 24)).astype(np.float32),
+        "b": rng.standard_normal((1, 24)).astype(np.float32),
+    }
+    nodes = [node("MatMul", ["x", "w"], "p"), node("Add", ["p", "b"], "y")]
+    path = save(tmp_path, model(nodes, {"x": (1, 32)}, ["y"], weights))
+    (tmp_path / "samples").mkdir()
+    for number in range(4):
+        np.save(tmp_path / f"samples/{number}.npy", rng.standard_normal((1, 32)).astype(np.float32))
+    report = toolkit.quantize(path, tmp_path / "samples", tmp_path / "q.onnx", toolkit.QuantizeOptions())
+    assert all(layer.quantized for layer in report.layers) and report.outputs[0].sqnr_db > 20
+    x = np.load(tmp_path / "samples/0.npy")
+    (found,) = onnxruntime.InferenceSession(
+        str(tmp_path / "q.onnx"), providers=["CPUExecutionProvider"]
+    ).run(None, {"x": x})
+    assert np.abs(found - (x @ weights["w"] + weights["b"])).max() < 0.5
+
+
 def test_narrow_weights_stay_within_63_and_reach_it(folder: Path) -> None:
     for per_channel in (True, False):
         report = quantized(folder, "e.onnx", scheme=toolkit.Scheme(narrow=True, per_channel=per_channel))
