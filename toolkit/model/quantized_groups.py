@@ -62,17 +62,21 @@ def _result(last: Any) -> _Operand:
 
 
 def with_integer_groups(
-    nodes: Sequence[Any], outputs: Sequence[str], constants: Constants, floats: Collection[str] = ()
+    nodes: Sequence[Any],
+    outputs: Sequence[str],
+    constants: Constants,
+    opset: int,
+    floats: Collection[str] = (),
 ) -> list[Any]:
     """The nodes (onnx.NodeProto) with each group as one node, where its last one stood.
 
-    `constants` are the weights of the model. Products named in `floats` (one without a name: by its output)
-    are computed in floats, between the same integers.
+    `constants` are the weights of the model, `opset` is the version of its default operators. Products named
+    in `floats` (one without a name: by its output) are computed in floats, between the same integers.
     """
     if not any(node.op_type == "DequantizeLinear" for node in nodes):
         return list(nodes)
     known = {**constants, **dict(_written(nodes))}
-    nodes = with_moved_integers(nodes, outputs, known)
+    nodes = with_moved_integers(nodes, outputs, known, opset)
     groups = _Groups(nodes, outputs, known, floats)
     return live([made for node in nodes for made in groups.integer_nodes(node) or [node]], outputs)
 

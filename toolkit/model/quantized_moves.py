@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from numpy.typing import NDArray
 
@@ -23,23 +23,26 @@ from toolkit.model.live_nodes import live, reads
 
 _MOVES = frozenset({"Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _CHOICES = _MOVES | {
-    "MaxPool", "GlobalMaxPool", "Slice", "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Resize",
+    "MaxPool", "Slice", "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Resize",
 }  # fmt: skip
-"""Operators whose results are elements of their first operand."""
+"""Operators whose results are elements of their first operand, and that ONNX has of integers, too."""
+MAX_POOL_OPSET: Final = 12  # its first of integers
 
 MOVED = "/integers"  # ends the names of what is moved in front of a DequantizeLinear
 
 Constants = Mapping[str, NDArray[Any]]
 
 
-def with_moved_integers(nodes: Sequence[Any], outputs: Sequence[str], constants: Constants) -> list[Any]:
+def with_moved_integers(
+    nodes: Sequence[Any], outputs: Sequence[str], constants: Constants, opset: int
+) -> list[Any]:
     """The nodes (onnx.NodeProto) with moves behind QuantizeLinear and in front of DequantizeLinear."""
     uses = Counter(item for node in nodes for item in reads(node)) + Counter(outputs)
     found: list[Any] = []
     maker: dict[str, Any] = {}
     for node in nodes:
         made = [node]
-        if _chooses(node):
+        if _chooses(node, opset):
             made = _before_dequantizing(node, maker.get(node.input[0]), constants) or made
         elif _is(node, {"QuantizeLinear"}) and _by_one_number(node, constants):
             made = _behind_quantizing(node, maker, uses)
@@ -52,8 +55,10 @@ def _is(node: Any, operators: frozenset[str] | set[str]) -> bool:
     return node.domain in ("", "ai.onnx") and node.op_type in operators
 
 
-def _chooses(node: Any) -> bool:
-    """Whether a node's one result holds elements of its first operand."""
+def _chooses(node: Any, opset: int) -> bool:
+    """Whether a node's one result holds elements of its first operand, which may be integers."""
+    if node.op_type == "MaxPool" and opset < MAX_POOL_OPSET:
+        return False
     if node.op_type == "Resize":
         mode = attribute_of(node, "coordinate_transformation_mode", b"half_pixel")
         if attribute_of(node, "mode", b"nearest") != b"nearest" or mode == b"tf_crop_and_resize":
@@ -70,12 +75,12 @@ def _before_dequantizing(move: Any, source: Any | None, constants: Constants) ->
     """The move of the integers that `source` scales, and the scaling; nothing where those do not commute."""
     if source is None or not _is(source, {"DequantizeLinear"}) or attribute_of(source, "block_size", 0):
         return []
-    axis = attribute_of(source, "axis", 1)
+    axis = None
     if not _by_one_number(source, constants):
         order = list(attribute_of(move, "perm", ()))
         if move.op_type != "Transpose" or not order:
             return []
-        axis = order.index(axis % len(order))
+        axis = order.index(attribute_of(source, "axis", 1) % len(order))
     integers = renamed(move, source.input[0], move.output[0] + MOVED)
     return [integers, renamed(source, integers.output[0], move.output[0], axis=axis)]
 

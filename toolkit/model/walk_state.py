@@ -16,7 +16,7 @@ from toolkit.model.function_bodies import OnnxNode, in_training
 from toolkit.model.graph import Array, Graph, GraphBuilder, Value
 from toolkit.model.importers import IMPORTERS
 from toolkit.model.live_nodes import live, reads
-from toolkit.model.onnx_file import STRING, Shape, check_size, item_bytes
+from toolkit.model.onnx_file import STRING, Shape, check_size, item_bytes, opsets_of
 from toolkit.model.onnx_types import dtype_of, inferred, is_concrete, shape_of_type
 from toolkit.model.quantized_groups import with_integer_groups
 from toolkit.model.refusals import TENSORS_ONLY, NodeRefused
@@ -53,7 +53,7 @@ class WalkState:
         self.inputs = tuple(inputs)
         self.outputs = tuple(dict.fromkeys(item.name for item in model.graph.output))
         nodes = live(model.graph.node, self.outputs)
-        self.nodes = with_integer_groups(nodes, self.outputs, weights, floats)
+        self.nodes = with_integer_groups(nodes, self.outputs, weights, opsets_of(model).get("", 0), floats)
         # a further output that nobody reads (Dropout's mask) need not be supported
         self.read = {item for node in self.nodes for item in reads(node)} | set(self.outputs)
         self.builder = GraphBuilder(

@@ -115,8 +115,9 @@ def _rename_added(model: Any, weights: Collection[str]) -> None:
 
 
 def _flatten_biases(model: Any) -> None:
-    """Give each Gemm whose bias is one row of a matrix a vector: ONNX Runtime takes one element of the bias for
-    each column, and stops over what it finds (1.32).
+    """Give each Gemm whose bias is one row of a matrix a vector.
+
+    ONNX Runtime takes one element of the bias for each column, and stops over a row (1.32).
     """
     import onnx
 

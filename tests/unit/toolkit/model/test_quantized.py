@@ -492,6 +492,20 @@ def test_images_are_interpolated_as_weighted_integers(
     assert (off[np.abs(np.abs(steps - np.rint(steps)) - 0.5) > 1e-4] == 0).all()
 
 
+@pytest.mark.parametrize("opset", [10, 11, 12, 18])
+@pytest.mark.parametrize("pool", ["GlobalMaxPool", "MaxPool <kernel_shape = [3, 2]>"])
+def test_maxima_of_quantized_images_of_any_opset(pool: str, opset: int, tmp_path: Path) -> None:
+    """ONNX has MaxPool of integers since opset 12, and no GlobalMaxPool of integers."""
+    proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": {opset}]>
+        quantized (uint8[1, 8, 11, 9] x) => (uint8[n, c, h, w] y)
+        <float s = {{0.1}}, float t = {{0.13}}, uint8 z = {{117}}> {{
+        a = DequantizeLinear (x, s, z) b = {pool} (a) y = QuantizeLinear (b, t, z) }}""")
+    inputs = {"x": integers(np.random.default_rng(8), (1, 8, 11, 9), "uint8")}
+    graph = load_model(save(tmp_path, proto, "quantized.onnx"))
+    (found,) = run_generated([(graph, inputs)], tmp_path)
+    np.testing.assert_array_equal(found["y"], unfused(proto, inputs))
+
+
 def unfused(proto: Any, inputs: Weights) -> Array:
     """As the file has it. Fused, windows' averages midway between steps are rounded with the zero point."""
     options = onnxruntime.SessionOptions()

@@ -138,9 +138,9 @@ def test_a_bias_that_is_a_row_of_a_matrix_is_quantized(tmp_path: Path) -> None:
     report = toolkit.quantize(path, tmp_path / "samples", tmp_path / "q.onnx", toolkit.QuantizeOptions())
     assert all(layer.quantized for layer in report.layers) and report.outputs[0].sqnr_db > 20
     x = np.load(tmp_path / "samples/0.npy")
-    (found,) = onnxruntime.InferenceSession(
-        str(tmp_path / "q.onnx"), providers=["CPUExecutionProvider"]
-    ).run(None, {"x": x})
+    (found,) = onnxruntime.InferenceSession(str(tmp_path / "q.onnx"), providers=["CPUExecutionProvider"]).run(
+        None, {"x": x}
+    )
     assert np.abs(found - (x @ weights["w"] + weights["b"])).max() < 0.5
 
 
