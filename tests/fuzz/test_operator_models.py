@@ -188,6 +188,7 @@ NOT_DRAWN = {  # integers, truth values or indices, which Draft does not draw; w
     "test_counted.py": "Range ConstantOfShape",
     "test_quantized.py": "ConvInteger MatMulInteger",
     "test_quantized_transposed.py": "ConvTransposeInteger",
+    "test_quantized_recurrent.py": "DynamicQuantizeLSTM",
     "test_onnx_node_cases.py": "BitShift BitwiseAnd BitwiseOr BitwiseXor BitwiseNot Col2Im DFT STFT Det "
     "Einsum GatherElements GatherND Scatter ScatterElements ScatterND TensorScatter ReverseSequence TopK "
     "OneHot LpNormalization LpPool QuantizeLinear DequantizeLinear BitCast OptionalGetElement "

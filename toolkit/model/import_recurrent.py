@@ -1,9 +1,14 @@
-"""Importers of recurrent layers: LSTM, GRU and RNN become loops over their steps.
+"""Importers of recurrent layers: LSTM, GRU, RNN and DynamicQuantizeLSTM become loops over their steps.
 
 The products of the inputs do not depend on the step: those of all steps are one matrix product in front of
 the loop. In it are the product of the hidden state and what is behind it (families/recurrent.py). A direction
 is a loop of its own. Where sequences differ in length, a step beyond the end of one keeps its states: going
 backwards they are then what they began as until the sequence begins.
+
+DynamicQuantizeLSTM (com.microsoft; github.com/microsoft/onnxruntime, docs/ContribOperators.md) multiplies
+bytes: all inputs are quantized by one scale, and in each step the state of all sequences by one. So does ONNX
+Runtime on one thread; on more, the sequences of each thread have a scale of their own. Where sequences differ
+in length each has one here, so that a state beyond the end of one decides on no other's.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import msgspec
 import numpy as np
 
 from toolkit.model.graph import STORED, Attribute, GraphBuilder, Repeat, Value
+from toolkit.model.quantized_products import Bytes, product, quantized
 from toolkit.model.source import FLOATS, Emitter, Importer, Operand, Source
 
 ACTIVATIONS: dict[str, dict[str, float]] = {
@@ -25,6 +31,8 @@ ACTIVATIONS: dict[str, dict[str, float]] = {
     "ScaledTanh": {"alpha": 1.0, "beta": 1.0},
     "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
 }
+QUANTIZED = "DynamicQuantizeLSTM"
+BYTES = ("int8", "uint8")
 DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 BACKWARDS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -46,13 +54,18 @@ class _Nodes(Emitter, frozen=True):
 
 
 class _Layer(msgspec.Struct, frozen=True):
-    """What all directions of a layer share; `inputs` are its inputs [steps, batch, features]."""
+    """What all directions of a layer share; `inputs` are its inputs [steps * batch, features]."""
 
     source: Source
-    inputs: str
+    inputs: str | Bytes
+    steps: int
     batch: int
     hidden: int
     activations: tuple[dict[str, Attribute], ...]  # of each direction: f, g, h with their settings
+
+    @property
+    def kind(self) -> str:
+        return _kind(self.source)
 
     @property
     def dtype(self) -> str:
@@ -96,13 +109,25 @@ class _Body(msgspec.Struct):
             return self.nodes.build.constant(name, value.data)
         return self._input(self.others, name, value.shape)
 
+    def read_weights(self, weights: str | Bytes) -> str | Bytes:
+        """Weights as they are."""
+        if isinstance(weights, str):
+            return self.read(weights)
+        zero = self.read(weights.zero) if weights.zero else ""
+        return Bytes(self.read(weights.integers), self.read(weights.scale), zero)
+
+
+def _kind(source: Source) -> str:
+    """The layer's operator on floats."""
+    return "LSTM" if source.op == QUANTIZED else source.op
+
 
 def _activations(source: Source) -> tuple[dict[str, Attribute], ...]:
     """For each direction its activations f, g, h as attributes; alpha and beta go to those that take them."""
     directions = BACKWARDS.get(source.text("direction", "forward"), ())
     if not directions:
         raise source.invalid(f"direction {source.text('direction', '')!r} is unknown")
-    defaults = DEFAULTS[source.op]
+    defaults = DEFAULTS[_kind(source)]
     listed = source.attributes.get("activations", ())
     names = [str(item, "utf-8", "replace") for item in listed] if isinstance(listed, (list, tuple)) else []
     names = names or list(defaults) * len(directions)
@@ -124,11 +149,20 @@ def _activations(source: Source) -> tuple[dict[str, Attribute], ...]:
 
 
 def recurrent(source: Source, build: GraphBuilder) -> None:
-    """LSTM, GRU and RNN: one loop a direction."""
-    nodes, data = _Nodes(source, build), source.input(0)
+    """LSTM, GRU and RNN, and an LSTM of bytes: one loop a direction."""
+    nodes, data, activations = _Nodes(source, build), source.input(0), _activations(source)
     layout = source.integer("layout", 0)
     inputs = nodes.transposed(data.name, (1, 0, 2)) if layout else data.name
-    layer = _Layer(source, inputs, nodes.shape(inputs)[1], source.input(2).shape[-1], _activations(source))
+    steps, batch, features = nodes.shape(inputs)
+    hidden = source.input(2).shape[-1]
+    if source.op == QUANTIZED:
+        hidden //= GATES["LSTM"]
+        _check_quantized(source, features, hidden)
+        inputs = _without_padding(source, nodes, inputs)
+    rows: str | Bytes = nodes.shaped(inputs, (steps * batch, features))
+    if source.op == QUANTIZED:
+        rows = quantized(nodes, str(rows), (0, 1))
+    layer = _Layer(source, rows, steps, batch, hidden, activations)
     backwards = BACKWARDS[source.text("direction", "forward")]
     if source.input(1).shape[0] != len(backwards):
         raise source.invalid(
@@ -151,13 +185,65 @@ def recurrent(source: Source, build: GraphBuilder) -> None:
             source.give(build, output, "Concat", parts, {"axis": axis})
 
 
+def _check_quantized(source: Source, features: int, hidden: int) -> None:
+    """Refuse operands of other dtypes and shapes than ONNX Runtime takes."""
+    for place, dtypes in ((0, ("float32",)), (1, BYTES), (2, BYTES)):
+        found = source.input(place)
+        if found.dtype not in dtypes:
+            raise source.invalid(f"{found.name!r} has dtype {found.dtype}, expected {' or '.join(dtypes)}")
+    directions, width = len(BACKWARDS[source.text("direction", "forward")]), GATES["LSTM"] * hidden
+    expected: dict[int, list[tuple[int, ...]]] = {
+        1: [(directions, features, width)],
+        2: [(directions, hidden, width)],
+    }
+    expected |= {place: [(directions,), (directions, width)] for place in (8, 9, 10, 11)}
+    for place, shapes in expected.items():
+        operand = source.optional(place) if place in (9, 11) else source.input(place)
+        if operand is not None and operand.shape not in shapes:
+            text = " or ".join(str(list(shape)) for shape in shapes)
+            raise source.invalid(f"{operand.name!r} has shape {list(operand.shape)}, expected {text}")
+
+
+def _without_padding(source: Source, nodes: _Nodes, inputs: str) -> str:
+    """The inputs, zeros in the steps that no sequence has, so that those do not decide on a scale."""
+    lengths, shape = source.optional(4), nodes.shape(inputs)
+    if lengths is None:
+        return inputs
+    numbers = np.arange(shape[0]).reshape(-1, 1, 1)
+    if lengths.data is not None:
+        read = nodes.constant("read", numbers < lengths.data.max(), "bool")
+    else:
+        longest = nodes.emit("ReduceMax", [lengths.name], (1,), {"axes": (0,)})
+        known = nodes.constant("steps", numbers, lengths.dtype)
+        read = nodes.emit("Less", [known, longest], numbers.shape, dtype="bool")
+    return nodes.emit("Where", [read, inputs, nodes.constant("nothing", 0.0, "float32")], shape)
+
+
+def _weights(layer: _Layer, nodes: _Nodes, direction: int, place: int) -> str | Bytes:
+    """A matrix of one direction [data, gates * hidden]: of the inputs at the input 1, of the state at 2."""
+    source = layer.source
+    own = nodes.of_direction(source.input(place), direction)
+    if source.op != QUANTIZED:
+        return nodes.transposed(own, (1, 0))
+    scale, zero = source.input(6 + 2 * place), source.optional(7 + 2 * place)
+    return Bytes(
+        own, nodes.of_direction(scale, direction), nodes.of_direction(zero, direction) if zero else ""
+    )
+
+
+def _multiplied(nodes: Emitter, data: str | Bytes, weights: str | Bytes) -> str:
+    """The product of rows with weights in floats, of both as floats or both as bytes."""
+    if isinstance(weights, Bytes):
+        assert isinstance(data, Bytes)
+        return product(nodes, data, weights)
+    assert isinstance(data, str)
+    return nodes.emit("MatMul", [data, weights], (nodes.shape(data)[0], nodes.shape(weights)[1]))
+
+
 def _direction(layer: _Layer, nodes: _Nodes, direction: int, back: bool) -> list[str]:
     """One loop: the hidden states of all steps, the last one, and of an LSTM the last cell state."""
-    source, gates = layer.source, GATES[layer.source.op]
-    step_count, width = nodes.shape(layer.inputs)[0], gates * layer.hidden
-    weights = nodes.transposed(nodes.of_direction(source.input(1), direction), (1, 0))
-    flat = nodes.shaped(layer.inputs, (step_count * layer.batch, nodes.shape(weights)[0]))
-    products = nodes.emit("MatMul", [flat, weights], (step_count * layer.batch, width))
+    source, width = layer.source, GATES[layer.kind] * layer.hidden
+    products = _multiplied(nodes, layer.inputs, _weights(layer, nodes, direction, 1))
     separate = source.op == "GRU" and source.integer("linear_before_reset", 0) != 0
     bias = source.optional(3)
     state_bias = ""
@@ -167,18 +253,18 @@ def _direction(layer: _Layer, nodes: _Nodes, direction: int, back: bool) -> list
         if not separate:
             own, state_bias = nodes.added(own, state_bias), ""
         products = nodes.added(products, own)
-    products = nodes.shaped(products, (step_count, layer.batch, width))
+    products = nodes.shaped(products, (layer.steps, layer.batch, width))
     states = [
-        _initial(layer, nodes, direction, position) for position in (5, 6)[: 2 if source.op == "LSTM" else 1]
+        _initial(layer, nodes, direction, position) for position in (5, 6)[: 2 if layer.kind == "LSTM" else 1]
     ]
     body = _Body(nodes.build, _Nodes(source, GraphBuilder(f"{source.name}/{direction}")))
     old = [body.carry(name) for name in states]
     x = body.scan(products)
     inside = _inside(layer, nodes, body)
-    matrix = body.read(nodes.transposed(nodes.of_direction(source.input(2), direction), (1, 0)))
+    matrix = body.read_weights(_weights(layer, nodes, direction, 2))
     attributes: dict[str, Attribute] = {**layer.activations[direction], "clip": source.number("clip", 0.0)}
     cell = _Cell(layer, body, x, matrix, attributes, inside)
-    if source.op == "LSTM":
+    if layer.kind == "LSTM":
         peepholes = source.optional(7)
         new = cell.lstm(old, body.read(nodes.of_direction(peepholes, direction)) if peepholes else "")
     elif source.op == "GRU":
@@ -190,12 +276,12 @@ def _direction(layer: _Layer, nodes: _Nodes, direction: int, back: bool) -> list
     outside, inputs = zip(*body.carried, *body.scanned, *body.others, strict=True)
     graph = body.nodes.build.finish(inputs, list(dict.fromkeys(results)))
     slices = len(body.scanned) + len(stacked)
-    repeat = Repeat(graph, step_count, len(new), len(body.scanned), results, (back,) * slices)
+    repeat = Repeat(graph, layer.steps, len(new), len(body.scanned), results, (back,) * slices)
     values = [nodes.build.fresh(f"{source.name}/last{direction}.{number}") for number in range(len(new))]
     outputs = [Value(name, layer.state, layer.dtype) for name in values]
     if stacked:
         name = nodes.build.fresh(f"{source.name}/states{direction}")
-        outputs.append(Value(name, (step_count, *layer.state), layer.dtype))
+        outputs.append(Value(name, (layer.steps, *layer.state), layer.dtype))
     last = nodes.build.control(repeat, outside, outputs, source.name)
     return [last[-1], *last[: len(new)]]
 
@@ -210,7 +296,7 @@ def _initial(layer: _Layer, nodes: _Nodes, direction: int, position: int) -> str
 
 def _inside(layer: _Layer, nodes: _Nodes, body: _Body) -> str:
     """Whether the step is one of each sequence [batch, 1]; "" where all sequences have all steps."""
-    lengths, steps = layer.source.optional(4), nodes.shape(layer.inputs)[0]
+    lengths, steps = layer.source.optional(4), layer.steps
     if lengths is None or (lengths.data is not None and bool((lengths.data >= steps).all())):
         return ""
     numbers = nodes.build.constant(
@@ -226,7 +312,7 @@ class _Cell(msgspec.Struct, frozen=True):
     layer: _Layer
     body: _Body
     x: str
-    matrix: str
+    matrix: str | Bytes
     attributes: dict[str, Attribute]
     inside: str
 
@@ -240,9 +326,10 @@ class _Cell(msgspec.Struct, frozen=True):
 
     def _product(self, state: str, first: int, last: int) -> str:
         """The product of a state with the weights of some gates."""
-        nodes, hidden = self.body.nodes, self.layer.hidden
-        part = nodes.part(self.matrix, 1, first * hidden, last * hidden)
-        return nodes.emit("MatMul", [state, part], (self.layer.batch, (last - first) * hidden))
+        nodes, hidden, part = self.body.nodes, self.layer.hidden, self.matrix
+        if isinstance(part, Bytes):  # of an LSTM, which asks for all gates
+            return _multiplied(nodes, quantized(nodes, state, (1,) if self.inside else (0, 1)), part)
+        return _multiplied(nodes, state, nodes.part(part, 1, first * hidden, last * hidden))
 
     def _stage(self, op: str, inputs: Sequence[str], letters: str, coupled: int | None = None) -> str:
         """A stage of all gates with the activations of these letters, called f and g there."""
@@ -296,3 +383,10 @@ IMPORTERS: dict[str, Importer] = {
     op: Importer(recurrent, _SHARED | own, (FLOATS - set(STORED)) | {"int32"}, extra_outputs=True)
     for op, own in _OWN.items()
 }
+IMPORTERS[QUANTIZED] = Importer(  # of ours: quantized_bodies.py
+    recurrent,
+    (_SHARED | _OWN["LSTM"]) - {"layout"},
+    frozenset({"float32", "int8", "int32", "uint8"}),
+    extra_outputs=True,
+    like="LSTM",
+)

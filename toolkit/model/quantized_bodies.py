@@ -42,6 +42,16 @@ _RESIZE = {
     "keep_aspect_ratio_policy": "string",
     "mode": "string",
 }
+_LSTM = {
+    "activation_alpha": "floats",
+    "activation_beta": "floats",
+    "activations": "strings",
+    "clip": "float",
+    "direction": "string",
+    "hidden_size": "int",
+    "input_forget": "int",
+    "layout": "int",  # which its importer refuses
+}
 
 
 def _conv(node: Any, types: Types) -> str:
@@ -135,6 +145,13 @@ def _dynamic_matmul(node: Any, types: Types) -> str:
     zeros = ["z", "i3" if is_given(node, 3) else ""]
     product = _float_product(node, "q", "i1", ("a", "i2"), zeros, 4)
     return f"q, a, z = DynamicQuantizeLinear (i0) {product}"
+
+
+def _dynamic_lstm(node: Any, types: Types) -> str:
+    """DynamicQuantizeLSTM, with its inputs, as the one that has an importer (import_recurrent.py)."""
+    given = ", ".join(f"i{place}" if is_given(node, place) else '""' for place in range(len(node.input)))
+    results = ", ".join(f"o{place}" for place in range(len(node.output)))
+    return f"{results} = {node.op_type} {passed_on(node, _LSTM)} ({given})"
 
 
 def _matmul_of_bits(node: Any, types: Types) -> str:
@@ -354,6 +371,7 @@ BODIES: dict[str, Body] = {
         "MatMulIntegerToFloat": _matmul_to_float,
         "MatMulNBits": _matmul_of_bits,
         "DynamicQuantizeMatMul": _dynamic_matmul,
+        "DynamicQuantizeLSTM": _dynamic_lstm,
         "QLinearAdd": _in_float("Add", 2),
         "QLinearMul": _in_float("Mul", 2),
         "QLinearSigmoid": _in_float("Sigmoid"),

@@ -264,7 +264,8 @@ class Importer(msgspec.Struct, frozen=True):
     `shape` gives the shape of the output where ONNX's shape inference may be wrong or gives none. `folds`
     tells that on constants, too, it is computed as imported: ONNX's reference evaluator differs from the
     specification. `like` names the operator on floats whose outputs have the shapes of an operator of ours,
-    which reads the same first two inputs and gives int32.
+    which reads the same inputs, as far as they must be there, and gives int32, or float32 where the first one
+    is such.
     """
 
     function: Import

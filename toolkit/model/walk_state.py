@@ -200,12 +200,15 @@ class WalkState:
         proto = onnx.NodeProto()
         proto.CopyFrom(node.proto)
         proto.op_type = like
-        del proto.input[2:]
-        floats, int32 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32
+        floating = replace(node, proto=proto)
+        assert floating.schema is not None, like
+        del proto.input[floating.schema.min_input :]
+        floats, kind = onnx.TensorProto.FLOAT, self.types[proto.input[0]].tensor_type.elem_type
+        result = floats if kind == floats else onnx.TensorProto.INT32
         types = {item: onnx.helper.make_tensor_type_proto(floats, self._shape(item)) for item in proto.input}
-        found = inferred(str(self.path), replace(node, proto=proto), types, {})
+        found = inferred(str(self.path), floating, types, {})
         return {
-            item: onnx.helper.make_tensor_type_proto(int32, shape_of_type(kind))
+            item: onnx.helper.make_tensor_type_proto(result, shape_of_type(kind))
             for item, kind in found.items()
         }
 
