@@ -59,7 +59,7 @@ ROUNDED: Final = 3000.0
 added one by one (each by 3e-8 of a partial sum, on average a third of its terms' magnitude): the tanh() of a
 right kernel's sum is within 1e-4 of the largest, which is 1."""
 OF_POSITIVES: Final = {"log", "pow", "sqrt"}
-FEWER: Final = 0.75  # of half of the results (a sum of two) a quarter is left; by chance about as many are
+FEWER: Final = 0.75  # of the results that are NaN: by chance about as many are
 FEW: Final = 512  # elements of an output or of a constant
 LEAST, USUAL, MOST = 2, 24, 64  # sets beside the plain and the large one
 POINTS: Final = 3 << 19  # elements that all of these may read or compute: about a millisecond
@@ -140,11 +140,13 @@ def _rooted(operator: Operator, plain: Sequence[Array]) -> set[int]:
         inputs = [np.abs(array) if place in positive else array for place, array in enumerate(plain)]
         return int(np.isnan(evaluate(operator, inputs)).sum())
 
-    chosen: set[int] = set()
-    fewest = undefined(chosen)
-    for place in range(len(plain)) if fewest else ():
-        if str(plain[place].dtype) in FLOATS and (count := undefined({*chosen, place})) <= FEWER * fewest:
-            chosen, fewest = {*chosen, place}, count
+    most = undefined(set())
+    chosen = {place for place, array in enumerate(plain) if str(array.dtype) in FLOATS}
+    if not most or (least := undefined(chosen)) > FEWER * most:
+        return set()
+    for place in sorted(chosen):  # each that need not be positive keeps its signs
+        if undefined(chosen - {place}) <= least:
+            chosen -= {place}
     return chosen
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cross.expression import Operator, cast, compute, placeholder, sqrt, tanh
+from cross.expression import Operator, cast, compute, log, placeholder, sqrt, tanh
 from cross.expression.families.dense import batch_matmul, dense
 from cross.expression.families.norm import softmax
 from cross.expression.families.pool import reduce
@@ -50,6 +50,17 @@ def test_a_root_is_taken_of_positive_numbers() -> None:
         assert negative == (place == NEGATIVE) == np.isnan(data.expected).any()
         if place not in (SMALL, NEGATIVE):
             assert (data.inputs[0] < 0).any()  # its square is positive
+
+
+def test_a_logarithm_is_taken_of_sums_of_positive_products() -> None:
+    """Of a spectrum by bands: neither factor alone makes the sums positive."""
+    spectrum, bands = placeholder((20, 65), "spectrum"), placeholder((65, 16), "bands")
+    sums = dense(spectrum, bands)
+    levels = compute((20, 16), lambda i, j: log(sums[i, j]), name="levels")
+    operator = Operator("levels", (spectrum, bands), levels, constants=frozenset({1}))
+    for place, data in enumerate(trial_data(operator, np.random.default_rng(0))):
+        assert place == NEGATIVE or np.isfinite(data.expected).mean() > 0.9
+        assert place == NEGATIVE or not np.isnan(data.expected).any()
 
 
 def test_what_no_sign_makes_a_number_keeps_its_signs() -> None:
