@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec.structs import replace
 
-from toolkit.model.function_bodies import OnnxNode
+from toolkit.model.function_bodies import OnnxNode, rename
 from toolkit.model.graph import Count, Repeat, Value, computed_in
 from toolkit.model.loop_count import counted_runs
 from toolkit.model.refusals import NodeRefused
@@ -36,6 +36,9 @@ MOST_UNROLLED: Final = 1 << 12  # nodes that the runs of a loop become
 def loop(walk: Walk, node: OnnxNode) -> None:
     """Import a Loop."""
     graph = next(item.g for item in node.proto.attribute if item.name == "body")
+    if unchanged := _unchanged(graph):
+        _without(walk, node, graph, unchanged)
+        return
     count, condition, *begin = (*node.proto.input, "", "")[: max(len(node.proto.input), 2)]
     runs, counted = _most_runs(walk, node, count, condition), None
     known = _is_known(walk, count) and _is_known(walk, condition)
@@ -52,6 +55,41 @@ def loop(walk: Walk, node: OnnxNode) -> None:
         if not _unrolled(walk, node, graph, begin, runs):
             walk.refused[before:] = found
             raise
+
+
+def _unchanged(graph: Any) -> list[int]:
+    """The places of the carried values that every run passes on as they are, as TensorFlow's weights."""
+    copies = {made.output[0]: made.input[0] for made in graph.node if made.op_type == "Identity"}
+    found = []
+    for place, (own, new) in enumerate(zip(list(graph.input)[2:], list(graph.output)[1:], strict=False)):
+        name = new.name
+        while name in copies:
+            name = copies[name]
+        if name == own.name:
+            found.append(place)
+    return found
+
+
+def _without(walk: Walk, node: OnnxNode, graph: Any, places: Sequence[int]) -> None:
+    """Walk a Loop that reads some carried values from around it instead, constants as such."""
+    import onnx
+
+    proto, body = onnx.NodeProto(), onnx.GraphProto()
+    proto.CopyFrom(node.proto)
+    body.CopyFrom(graph)
+    names = {graph.input[2 + place].name: node.proto.input[2 + place] for place in places}
+    for place in sorted(places, reverse=True):
+        del body.input[2 + place], body.output[1 + place], proto.input[2 + place]
+        if place < len(proto.output):
+            own = proto.output.pop(place)
+            if own:
+                visit(walk, node, onnx.helper.make_node("Identity", [node.proto.input[2 + place]], [own]))
+    for inner in body.node:
+        rename(inner, names, {})
+    for item in body.output:
+        item.name = names.get(item.name, item.name)
+    next(item for item in proto.attribute if item.name == "body").g.CopyFrom(body)
+    visit(walk, node, proto)
 
 
 def _is_known(walk: Walk, name: str) -> bool:

@@ -123,6 +123,22 @@ STEPS = """m (float[5, 4] x, float[4] first) => (float[4] y, float[5, 4] all, in
         m2 = Identity (m)
     }>
 }"""
+# weights are carried from run to run as they are, once through a copy, and become another carried value
+PASSED_ON = """m (float[4] x, float[4, 4] w, float[4] b) =>
+    (float[4] y, float[4] last, float[4, 4] w2, float[3, 4] all) {
+    three = Constant <value = int64 {3}> ()
+    go = Constant <value = bool {1}> ()
+    y, w2, same, last, all = Loop (three, go, x, w, b, x) <body = g
+        (int64 i, bool c, float[4] s, float[4, 4] u, float[4] v, float[4] t) =>
+        (bool c2, float[4] s2, float[4, 4] u, float[4] v2, float[4] v, float[4] kept) {
+        c2 = Identity (c)
+        p = MatMul (s, u)
+        q = Add (p, t)
+        s2 = Tanh (q)
+        v2 = Identity (v)
+        kept = Add (s2, v)
+    }>
+}"""
 # each run reads as many elements as its number says, and the carried value grows
 GROWING = """m (float[6] x) => (float[N] y, float[3, 2] pairs) {
     three = Constant <value = int64 {3}> ()
@@ -181,6 +197,7 @@ CASES: dict[str, tuple[str, dict[str, Array]]] = {
     "counted-to-none": (COUNTED, {"most": np.array(0), "x": random(4), "go": np.array(True)}),
     "counted-never": (COUNTED, {"most": np.array(3), "x": random(4), "go": np.array(False)}),
     "steps": (STEPS, {"x": random(5, 4), "first": random(4)}),
+    "passed-on": (PASSED_ON, {"x": random(4), "w": random(4, 4), "b": random(4)}),
     "growing": (GROWING, {"x": random(6)}),
     "scan": (SCAN, {"first": random(4), "u": random(4, 5), "v": random(5, 3)}),
 }
@@ -205,8 +222,8 @@ def test_control_equals_onnxruntime(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
-    [CHOICE, WHILE, NESTED, SWAP, SCAN, STACKED, COUNTED, STEPS],
-    ids=["if", "while", "nested", "swap", "scan", "stacked", "counted", "steps"],
+    [CHOICE, WHILE, NESTED, SWAP, SCAN, STACKED, COUNTED, STEPS, PASSED_ON],
+    ids=["if", "while", "nested", "swap", "scan", "stacked", "counted", "steps", "passed-on"],
 )
 def test_the_library_loops_and_chooses(text: str, tmp_path: Path) -> None:
     graph = load_model(save(tmp_path, parsed(text)))
@@ -219,6 +236,16 @@ def test_the_library_loops_and_chooses(text: str, tmp_path: Path) -> None:
         )
         for output in got:
             np.testing.assert_allclose(got[output], want[output], rtol=1e-5, atol=1e-6, err_msg=output)
+
+
+def test_what_a_loop_passes_on_is_read_from_around_it(tmp_path: Path) -> None:
+    text = PASSED_ON.replace("float[4, 4] w, ", "").replace(
+        "three =", f"w = Constant <value = float[4, 4] {{{', '.join(map(str, range(16)))}}}> ()\n    three ="
+    )
+    graph = load_model(save(tmp_path, parsed(text)))
+    (repeat,) = [node.control for node in graph.nodes if isinstance(node.control, Repeat)]
+    shapes = [repeat.body.values[name].shape for name in repeat.body.inputs]
+    assert (4, 4) not in shapes and repeat.carried == 3  # the number of the run, s and t
 
 
 def test_a_known_condition_leaves_one_branch(tmp_path: Path) -> None:
