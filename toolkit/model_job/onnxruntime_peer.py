@@ -53,7 +53,7 @@ def open_peer(
         }
         outputs = session.run([spec.name for spec in bundle.outputs], feeds)
     except (
-        ValueError, errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf,
+        ValueError, TypeError, errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf,
         errors.NoSuchFile, errors.NotImplemented, errors.RuntimeException,
     ) as error:  # fmt: skip
         raise InputError(f"ONNX Runtime cannot run {path} in the place of the bundle: {error}") from error
