@@ -53,8 +53,8 @@ def open_peer(
         }
         outputs = session.run([spec.name for spec in bundle.outputs], feeds)
     except (
-        ValueError, TypeError, errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf,
-        errors.NoSuchFile, errors.NotImplemented, errors.RuntimeException,
+        ValueError, TypeError, errors.Fail, errors.InvalidArgument, errors.InvalidGraph,
+        errors.InvalidProtobuf, errors.NoSuchFile, errors.NotImplemented, errors.RuntimeException,
     ) as error:  # fmt: skip
         raise InputError(f"ONNX Runtime cannot run {path} in the place of the bundle: {error}") from error
     found = max(map(_error, outputs, golden.outputs))
