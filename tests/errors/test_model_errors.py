@@ -226,7 +226,7 @@ EMPTY_STATE = """<ir_version: 8, opset_import: ["" : 17]> m (int64 runs, float[2
         <body = b (int64 n, bool go, float[0] s, float[2, 4] t)
         => (bool again, float[0] more, float[2, 4] u) {
             again = Identity (go)
-            more = Identity (s)
+            more = Neg (s)
             u = Exp (t)
         }>
 }"""

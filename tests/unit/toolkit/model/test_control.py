@@ -248,6 +248,18 @@ def test_what_a_loop_passes_on_is_read_from_around_it(tmp_path: Path) -> None:
     assert (4, 4) not in shapes and repeat.carried == 3  # the number of the run, s and t
 
 
+def test_an_empty_state_that_is_passed_on_is_no_state(tmp_path: Path) -> None:
+    text = """m (float[2, 4] x) => (float[2, 4] y) {
+        nothing = Constant <value = float[0] {}> ()
+        two = Constant <value = int64 {2}> ()
+        none, y = Loop (two, , nothing, x) <body = b (int64 n, bool go, float[0] s, float[2, 4] t) =>
+            (bool again, float[0] s, float[2, 4] u) { again = Identity (go) u = Neg (t) }>
+    }"""
+    graph = load_model(save(tmp_path, onnx.parser.parse_model(HEADER + text)))
+    x = random(2, 4)
+    np.testing.assert_array_equal(run_reference(graph, {"x": x})["y"], x)
+
+
 def test_a_known_condition_leaves_one_branch(tmp_path: Path) -> None:
     text = CHOICE.replace(", bool c)", ")").replace(
         "a = Relu", "c = Constant <value = bool {0}> ()\n a = Relu"
