@@ -39,7 +39,7 @@ from tests.unit.toolkit.model.test_quantized import Quantized, convolution, of_a
 from tests.unit.toolkit.model.test_quantized_transposed import of_transposed
 from tests.whole_models import scheduled
 from toolkit.measure import emulation
-from toolkit.measure.trial_data import numbers_in_words
+from toolkit.measure.numbers_in_words import numbers_in_words
 from toolkit.model.graph import Graph
 from toolkit.model.load import adapted, load_model
 from toolkit.model.reference import run_reference

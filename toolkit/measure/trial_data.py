@@ -21,19 +21,14 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from cross.expression.language.dtypes import FLOATS
-from cross.expression.language.operations import (
-    BYTE_PRODUCTS,
-    DOT_BYTES,
-    OPERATIONS,
-    WEIGHT_BOUNDS,
-    WIDENED_BOUND,
-)
+from cross.expression.language.operations import OPERATIONS
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, Read, Reduce, Tensor, reads_in
 from cross.expression.language.terms import Call, Term, walk
 from cross.expression.reference import evaluate
 from cross.expression.reference.ties import nudged_stages
 from device_runtime.protocol import HALF_FLOATS, unwritten_byte
+from toolkit.measure.numbers_in_words import numbers_in_words
 
 Array = NDArray[Any]
 
@@ -44,7 +39,6 @@ SOME: Final = 4.0  # of a sparse array, and of a large one of float16, whose lar
 SMALL: Final = 1e-3  # exp(x) - 1 has an error of 6e-8: of smaller numbers it would be more than 1e-4
 ZEROS: Final = 0.75  # of a sparse array; half of them are negative zeros
 FEW_BYTES: Final = 4  # the magnitude of bytes of the plain set: sums do not saturate
-ENDS: Final = 0.2  # of random bytes
 SCALES: Final = (1.0, 100.0, SOME, 1.0, 200.0, 1.0, SOME)
 """Of one input of each set in which every element has its turn; sums are about as large as their elements.
 In most sets functions are tried where they vary, as the code for a vector's rest computes one element a set.
@@ -58,7 +52,7 @@ ROUNDED: Final = 3000.0
 """Sums of so many numbers of magnitude 1, or of fewer larger ones, are rounded by about 3e-5 where they are
 added one by one (each by 3e-8 of a partial sum, on average a third of its terms' magnitude): the tanh() of a
 right kernel's sum is within 1e-4 of the largest, which is 1."""
-OF_POSITIVES: Final = {"log", "pow", "sqrt"}
+OF_POSITIVES: Final = {"log", "pow", "sqrt"}  # functions that give NaN of negative numbers
 FEWER: Final = 0.75  # of the results that are NaN: by chance about as many are
 FEW: Final = 512  # elements of an output or of a constant
 LEAST, USUAL, MOST = 2, 24, 64  # sets beside the plain and the large one
@@ -288,54 +282,6 @@ def _placed(operator: Operator, output: Array) -> Array:
     whole.view(np.uint8)[...] = unwritten_byte(str(output.dtype))
     whole[operator.part] = output
     return whole
-
-
-class Numbers(msgspec.Struct, frozen=True):
-    """What an element of an input holds: so many integers with signs, up to a magnitude."""
-
-    count: int
-    bound: int
-
-    def words(self, shape: tuple[int, ...], dtype: Any, rng: np.random.Generator) -> Array:
-        """Words of random numbers, the ends of their range among them."""
-        number = np.dtype(f"i{np.dtype(dtype).itemsize // self.count}")
-        limits, shape_of_numbers = np.iinfo(number), (*shape, self.count)
-        low, high = max(-self.bound, limits.min), min(self.bound, limits.max)
-        ends = rng.choice([low, high, 0], shape_of_numbers).astype(number)
-        drawn = rng.integers(low, high, shape_of_numbers, number.type, endpoint=True)
-        at_end = rng.random(shape_of_numbers) < ENDS
-        found: Array = np.where(at_end, ends, drawn).view(dtype).reshape(shape)
-        return found
-
-
-def numbers_in_words(operator: Operator) -> dict[int, Numbers]:
-    """The inputs, by position, that hold several numbers an element."""
-    found: dict[int, Numbers] = {}
-    for stage in operator.stages:
-        for term in walk(stage.body) if stage.body is not None else ():
-            if isinstance(term, Call) and term.function in BYTE_PRODUCTS:
-                count, most = DOT_BYTES[term.function], _largest_number(term.function)
-                bounds = most, WEIGHT_BOUNDS.get(term.function, most)
-                for argument, bound in zip(term.arguments, bounds, strict=True):
-                    for position in _inputs_of(argument, operator):
-                        known = found.get(position, Numbers(count, bound))
-                        found[position] = replace(known, bound=min(bound, known.bound))
-    return found
-
-
-def _largest_number(function: str) -> int:
-    return WIDENED_BOUND if function == "wide_dot2" else 128
-
-
-def _inputs_of(term: Term, operator: Operator) -> set[int]:
-    """The inputs that a term reads, and that the stages that it reads were computed from."""
-    found: set[int] = set()
-    for part in walk(term):
-        if isinstance(part, Read) and part.tensor.body is not None:
-            found |= _inputs_of(part.tensor.body, operator)
-        elif isinstance(part, Read):
-            found.add(operator.inputs.index(part.tensor))
-    return found
 
 
 def _plain(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:

@@ -219,8 +219,8 @@ def constant_inputs(
             )
         shape, kind = inputs[name]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
-        array = _held_by(dtype, numbers)
-        if array is None or array.size not in (1, math.prod(shape)):
+        array = constant_of(numbers, shape, dtype)
+        if array is None:
             many = (
                 f" for all of its elements, or one for each of {list(shape)}" if math.prod(shape) > 1 else ""
             )
@@ -228,18 +228,24 @@ def constant_inputs(
                 f"model {path}: --constant gives {_shape_text(numbers)} for the input {name!r}; expected one "
                 f"{dtype}{many}"
             )
-        found[name] = np.full(shape, array) if array.size == 1 else array.reshape(shape)
+        found[name] = array
     return found
 
 
-def _held_by(dtype: Any, numbers: Sequence[float]) -> Array | None:
-    """Numbers as an array, floats rounded; None where an integer or a truth value cannot hold one."""
+def constant_of(numbers: Sequence[float], shape: Shape, dtype: Any) -> Array | None:
+    """One number for all elements, or one for each in order, as an array of a numpy dtype.
+
+    Floats are rounded. None where they are of another count, or an integer or a truth value cannot hold one.
+    """
     try:
         with np.errstate(all="ignore"):
             array = np.array(numbers).astype(dtype)
     except OverflowError:
         return None
-    return array if array.dtype.kind == "f" or array.tolist() == list(numbers) else None
+    exact = array.dtype.kind == "f" or array.tolist() == list(numbers)
+    if not exact or array.size not in (1, math.prod(shape)):
+        return None
+    return np.full(shape, array) if array.size == 1 else array.reshape(shape)
 
 
 def item_bytes(kind: int) -> int:

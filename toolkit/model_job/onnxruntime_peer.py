@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from toolkit.bundle.manifest import Manifest
 from toolkit.bundle.pack import GoldenData
 from toolkit.errors import InputError, MissingExtra, VerificationError
+from toolkit.model.onnx_file import constant_of
 from toolkit.model_job.latency import WARMUP, runs_of_block
 from toolkit.model_job.options import Latency
 
@@ -76,11 +77,16 @@ def open_peer(
 
 
 def _held(numbers: Sequence[float], kind: str, shape: Sequence[Any]) -> Array:
-    """Numbers as an input of ONNX Runtime: `kind` is its name for the type, as in tensor(int64)."""
+    """Numbers as an input of ONNX Runtime: `kind` is its name for the type, as in tensor(int64).
+
+    Raises ValueError.
+    """
     name = kind.removeprefix("tensor(").removesuffix(")")
-    array = np.array(numbers, {"float": "float32", "double": "float64"}.get(name, name))
-    extents = [len(numbers) if not isinstance(extent, int) else extent for extent in shape]
-    return np.full(extents, array) if array.size == 1 else array.reshape(extents)
+    extents = tuple(extent if isinstance(extent, int) else len(numbers) for extent in shape)
+    array = constant_of(numbers, extents, {"float": "float32", "double": "float64"}.get(name, name))
+    if array is None:
+        raise ValueError(f"--constant gives {list(numbers)}, expected {kind} of the shape {list(shape)}")
+    return array
 
 
 def _error(found: Any, expected: Any) -> float:
